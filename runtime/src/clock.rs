@@ -1,0 +1,59 @@
+//! Time: the only file that asks the operating system what time it is.
+//!
+//! Everything that waits or stamps takes a [`Clock`], so that tests and the simulation decide what time it is.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::model::Timestamp;
+
+/// Where time comes from.
+#[derive(Clone, Debug)]
+pub struct Clock(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    System { start: Instant },
+    Manual(Arc<AtomicI64>),
+}
+
+impl Clock {
+    /// The operating system's.
+    #[allow(clippy::disallowed_methods)]
+    pub fn system() -> Self {
+        Self(Kind::System { start: Instant::now() })
+    }
+
+    /// One that stands still until it is told to move, for tests.
+    pub fn manual(start: Timestamp) -> Self {
+        Self(Kind::Manual(Arc::new(AtomicI64::new(start))))
+    }
+
+    /// Microseconds since the Unix epoch. May jump when the operating system's clock is set.
+    #[allow(clippy::disallowed_methods)]
+    pub fn now(&self) -> Timestamp {
+        match &self.0 {
+            Kind::System { .. } => SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |since| i64::try_from(since.as_micros()).unwrap_or(i64::MAX)),
+            Kind::Manual(now) => now.load(Ordering::SeqCst),
+        }
+    }
+
+    /// Time since some fixed moment; never goes back. For measuring and for deadlines.
+    #[allow(clippy::disallowed_methods)]
+    pub fn elapsed(&self) -> Duration {
+        match &self.0 {
+            Kind::System { start } => start.elapsed(),
+            Kind::Manual(now) => Duration::from_micros(now.load(Ordering::SeqCst).max(0).cast_unsigned()),
+        }
+    }
+
+    /// Moves a manual clock on; nothing on the system's.
+    pub fn advance(&self, by: Duration) {
+        if let Kind::Manual(now) = &self.0 {
+            now.fetch_add(i64::try_from(by.as_micros()).unwrap_or(i64::MAX), Ordering::SeqCst);
+        }
+    }
+}

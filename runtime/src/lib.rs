@@ -1,0 +1,22 @@
+//! weir, a stream runtime whose operators are WebAssembly components.
+//!
+//! ```text
+//!      ┌────────────────────────────────────────────────────────────────────┐
+//!      │                            coordinator                             ├──► manifest n
+//!      └──┬───────────────────────────────▲──────────────────────────────┬──┘    (object store)
+//!         │ barrier n                     │ report n            commit n │
+//!         ▼                               │                              ▼
+//!       source ─► exchange ═► inbox ─► operator ─► exchange ═► inbox ─► sink
+//! ```
+//!
+//! The modules, in the order of their dependencies; none uses one that comes after it:
+//! [`model`], [`error`], [`pointer`], [`clock`]; [`plan`]; `checkpoint`, [`plugin`] and [`connector`], which do not know one
+//! another; `flow`, the data path; `job`, the ring of coordinator and supervisor; `cli`.
+
+pub mod clock;
+pub mod connector;
+pub mod error;
+pub mod model;
+pub mod plan;
+pub mod plugin;
+pub mod pointer;

@@ -1,0 +1,124 @@
+//! The plugin host: what an operator is to the data path, and how a component becomes one.
+//!
+//! [`Operator`] is the contract of `wit/processor.wit` and `wit/checkpoint.wit` in Rust. A component is one; so is native
+//! code in the benches, which measure what a guest costs. This room knows no channels and no epochs of its own: it is
+//! called, and answers.
+
+use async_trait::async_trait;
+
+use crate::model::{Batch, Chunk, Epoch, Scope, SegmentKind, SnapshotMode, Timestamp};
+
+/// What a call has to say when it returns ok. Until then nothing of it exists: a call is a transaction.
+#[derive(Debug, Default)]
+pub struct Output {
+    /// Batches by output port, in the order in which they were emitted.
+    pub emitted: Vec<(u32, Batch)>,
+    /// Records that were put aside, each with its reason: row `i` of the batch belongs to reason `i`.
+    pub rejected: (Batch, Vec<String>),
+    /// The earliest processing time at which it asked to be woken.
+    pub wake_at: Option<Timestamp>,
+    /// It has more to emit: call `resume`.
+    pub more: bool,
+}
+
+impl Output {
+    /// Empties it and keeps its memory.
+    pub fn clear(&mut self) {
+        self.emitted.clear();
+        self.rejected.0.clear();
+        self.rejected.1.clear();
+        self.wake_at = None;
+        self.more = false;
+    }
+}
+
+/// Takes the chunks of a snapshot, in the order in which they are written.
+pub trait SnapshotWriter: Send {
+    /// Takes one chunk. False asks the operator to return soon with `more`: the stream is waiting.
+    fn write(&mut self, scope: Scope, kind: SegmentKind, data: &[u8]) -> bool;
+}
+
+/// One instance that works on one subtask: one call at a time.
+///
+/// Every call may be followed by `resume` while its output says `more`. `now` is the processing time at which the call
+/// begins. After an error the instance is not used again, unless the error is [`OperatorError::Retry`].
+#[async_trait]
+pub trait Operator: Send {
+    /// Takes a batch that came in on an input port. It has at least one record.
+    async fn process(
+        &mut self,
+        now: Timestamp,
+        port: u32,
+        batch: &Batch,
+        out: &mut Output,
+    ) -> Result<(), OperatorError>;
+
+    /// Event time has moved.
+    async fn advance(&mut self, now: Timestamp, watermark: Timestamp, out: &mut Output) -> Result<(), OperatorError>;
+
+    /// Processing time has come to what was asked for.
+    async fn wake(&mut self, now: Timestamp, out: &mut Output) -> Result<(), OperatorError>;
+
+    /// An input port has ended.
+    async fn finish(&mut self, now: Timestamp, port: u32, out: &mut Output) -> Result<(), OperatorError>;
+
+    /// Goes on with a call that said `more`.
+    async fn resume(&mut self, now: Timestamp, out: &mut Output) -> Result<(), OperatorError>;
+
+    /// Writes the state as it is at the first call with this epoch. True: done; false: call again.
+    async fn snapshot(
+        &mut self,
+        epoch: Epoch,
+        mode: SnapshotMode,
+        writer: &mut dyn SnapshotWriter,
+    ) -> Result<bool, OperatorError>;
+
+    /// Takes over state that a plugin of this state version wrote. Chunks come as `wit/snapshots.wit` says.
+    async fn restore(&mut self, state_version: u32, chunks: Vec<Chunk>) -> Result<(), OperatorError>;
+}
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum OperatorError {
+    /// The operator asks for the same call later; it changed nothing.
+    #[error("plugin asks to retry: {0}")]
+    Retry(String),
+    /// The configuration or the state is not acceptable: a person has to change something.
+    #[error("plugin refuses: {0}")]
+    Invalid(String),
+    /// The operator gives up: start over from the last checkpoint.
+    #[error("plugin failed: {0}")]
+    Fatal(String),
+    /// It trapped: a panic, an abort, an illegal access.
+    #[error("plugin trapped in {call}: {reason}")]
+    Trap {
+        /// Which export was called.
+        call: &'static str,
+        /// The last error that it logged, else the trap's own words.
+        reason: String,
+        /// The guest's frames, one a line, innermost first; may be empty.
+        backtrace: String,
+    },
+    /// It crossed a limit.
+    #[error("plugin crossed its limit of {limit} {what} in {call}: {value}")]
+    Limit {
+        /// Which export was called.
+        call: &'static str,
+        /// What is limited, with its unit.
+        what: &'static str,
+        /// The limit, as a person writes it.
+        limit: String,
+        /// How far it came.
+        value: String,
+        /// The key under `limits` that raises it.
+        setting: &'static str,
+    },
+    /// It broke the contract: a malformed batch, a port that does not exist, a call where it is not allowed.
+    #[error("plugin broke the contract in {call}: {what}")]
+    Contract {
+        /// Which export was called.
+        call: &'static str,
+        /// What it did.
+        what: String,
+    },
+}
