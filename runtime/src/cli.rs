@@ -1,0 +1,62 @@
+//! The command line: one arm for each command.
+//!
+//! Data goes to standard output, everything else to standard error. Exit codes are those of
+//! [`crate::error::ErrorKind::exit_code`]; 0 is success, 2 also what the argument parser answers to a wrong call.
+
+use clap::{Parser, Subcommand};
+
+use crate::error::Error;
+
+mod inspect;
+mod output;
+mod pipeline;
+pub mod plugin;
+mod progress;
+mod run;
+
+pub use output::start_logging;
+
+/// A stream runtime whose operators are WebAssembly components, with exactly-once state.
+#[derive(Debug, Parser)]
+#[command(name = "weir", version, max_term_width = 100, after_help = EXIT_CODES)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 done; 1 the job failed; 2 wrong call or pipeline file; 3 a plugin cannot be used; 4 what is stored cannot be used; \
+5 the store or a file system does not answer; 6 a newer run of the job took over.
+
+WEIR_LOG sets what is logged to standard error: error, warn, info (the default), debug, trace; or by module, \
+as in WEIR_LOG=weir::job=debug.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a pipeline until it finishes; an interrupt stops it with a last checkpoint
+    Run(run::RunArgs),
+    /// Check a pipeline: its plan, and the guarantee of each path from source to sink
+    Check(run::CheckArgs),
+    /// Make, build and look into plugins
+    #[command(subcommand)]
+    Plugin(plugin::PluginCommand),
+    /// Look at checkpoints
+    #[command(subcommand)]
+    Checkpoint(inspect::CheckpointCommand),
+}
+
+impl Cli {
+    /// Carries the command out.
+    ///
+    /// # Errors
+    ///
+    /// Whatever stops it, with the remedy.
+    pub fn run(self) -> Result<(), Error> {
+        match self.command {
+            Command::Run(args) => args.run(),
+            Command::Check(args) => args.run(),
+            Command::Plugin(command) => command.run(),
+            Command::Checkpoint(command) => command.run(),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! `weir run` and `weir check`: what starts here.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use clap::Args;
+use tokio::sync::watch;
+
+use super::output::{count, print, print_json};
+use super::pipeline::{Pipeline, PipelineFault, open_store};
+use super::progress::Progress;
+use crate::checkpoint::Start;
+use crate::clock::Clock;
+use crate::error::{Error, ErrorKind};
+use crate::job::{Job, Outcome};
+use crate::metrics::JobMetrics;
+use crate::model::Epoch;
+use crate::plan::CheckReport;
+
+/// `weir run`.
+#[derive(Debug, Args)]
+pub(super) struct RunArgs {
+    /// The pipeline file
+    pipeline: PathBuf,
+    /// Forget what the job knows and start at the beginning, under a new job id
+    #[arg(long, conflicts_with = "from")]
+    fresh: bool,
+    /// Start from this checkpoint instead of the newest: its epoch, as `weir checkpoint list` shows it
+    #[arg(long, value_name = "EPOCH")]
+    from: Option<u64>,
+    /// With --from: allow that output of later epochs, which is published already, is produced again
+    #[arg(long, requires = "from")]
+    republish: bool,
+    /// Show no progress
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+impl RunArgs {
+    pub(super) fn run(self) -> Result<(), Error> {
+        runtime()?.block_on(self.run_job())
+    }
+
+    async fn run_job(self) -> Result<(), Error> {
+        let pipeline = Pipeline::load(&self.pipeline).await?;
+        let store = open_store(&pipeline.spec)?;
+        store.probe().await?;
+        for plugin in pipeline.plugins.values() {
+            store.put_plugin(plugin.bytes()).await?;
+        }
+        let start = match self.from {
+            _ if self.fresh => Start::Fresh,
+            Some(epoch) => Start::From { epoch: Epoch(epoch), republish: self.republish },
+            None => Start::Resume,
+        };
+        let metrics = Arc::new(JobMetrics::new(pipeline.plan.nodes.iter().map(|node| node.name.clone())));
+        let code = pipeline.code();
+        let clock = Clock::system();
+        let job = Job { spec: pipeline.spec, plan: pipeline.plan, code, text: pipeline.text, store, clock, metrics };
+        let progress = Progress::new(&job.plan, &job.metrics, &job.clock);
+        let (stopper, stop) = watch::channel(false);
+        let run = job.run(start, stop);
+        tokio::pin!(run);
+        let mut asked = 0;
+        let outcome = loop {
+            tokio::select! {
+                outcome = &mut run => break outcome,
+                signal = interrupted() => {
+                    signal?;
+                    asked += 1;
+                    if asked > 1 {
+                        drop(progress);
+                        return Err(Error::new(ErrorKind::Job, "interrupted again before the last checkpoint was complete")
+                            .help("nothing is lost: the next run goes on from the last complete checkpoint"));
+                    }
+                    tracing::info!("stopping with a last checkpoint; interrupt again to stop at once");
+                    stopper.send_replace(true);
+                }
+                () = progress.show(), if !self.quiet => {}
+            }
+        };
+        drop(progress);
+        self.say(&job, outcome?);
+        Ok(())
+    }
+
+    fn say(&self, job: &Job, outcome: Outcome) {
+        let name = &job.spec.name;
+        let line = match outcome {
+            Outcome::Finished { epoch, before: true } => {
+                format!("job {name} has finished before, with checkpoint {epoch}; --fresh runs it again")
+            }
+            Outcome::Finished { epoch, before: false } => format!("job {name} has finished with checkpoint {epoch}"),
+            Outcome::Stopped { epoch } => format!("job {name} has stopped with checkpoint {epoch}; run it again to go on"),
+        };
+        if self.quiet {
+            return;
+        }
+        eprintln!("{line}");
+        if matches!(outcome, Outcome::Finished { before: true, .. }) {
+            return;
+        }
+        for (node, metrics) in job.metrics.nodes() {
+            let (read, written) = (metrics.records_in.load(Relaxed), metrics.records_out.load(Relaxed));
+            let mut line = format!("  {node}: {} records in", count(read));
+            if job.spec.sinks.iter().all(|sink| sink.name != *node) {
+                line.push_str(&format!(", {} out", count(written)));
+            }
+            for (what, n) in [("rejected", metrics.rejected.load(Relaxed)), ("skipped", metrics.skipped.load(Relaxed))] {
+                if n > 0 {
+                    line.push_str(&format!(", {} {what}", count(n)));
+                }
+            }
+            eprintln!("{line}");
+        }
+    }
+}
+
+/// `weir check`.
+#[derive(Debug, Args)]
+pub(super) struct CheckArgs {
+    /// The pipeline file
+    pipeline: PathBuf,
+    /// Answer in JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl CheckArgs {
+    pub(super) fn run(self) -> Result<(), Error> {
+        runtime()?.block_on(async {
+            let pipeline = match Pipeline::load(&self.pipeline).await {
+                Ok(pipeline) => pipeline,
+                Err(PipelineFault::Diagnostics(diagnostics)) if self.json => {
+                    print_json(&diagnostics)?;
+                    return Err(Error::new(ErrorKind::Usage, format!("the pipeline file has {} errors", diagnostics.len())));
+                }
+                Err(fault) => return Err(fault.into()),
+            };
+            let snapshots =
+                pipeline.plugins.iter().map(|(name, plugin)| (name.clone(), plugin.has_snapshot_code())).collect();
+            let report = CheckReport::new(&pipeline.spec, &pipeline.plan, &snapshots);
+            if self.json { print_json(&report) } else { print(report) }
+        })
+    }
+}
+
+/// The runtime that everything runs on.
+fn runtime() -> Result<tokio::runtime::Runtime, Error> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("weir").build().map_err(|e| {
+        Error::new(ErrorKind::Store, "the threads of the runtime cannot be started")
+            .help("look at the limits on threads and file descriptors of this process")
+            .caused_by(e)
+    })
+}
+
+/// Waits for SIGINT or SIGTERM.
+async fn interrupted() -> Result<(), Error> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let failed = |e| Error::new(ErrorKind::Store, "signals cannot be listened to").caused_by(e);
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}

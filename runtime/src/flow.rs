@@ -1,0 +1,412 @@
+//! The data path: tasks that join connectors, plugins and checkpoints.
+//!
+//! ```text
+//! source task                        inbox task
+//! ┌──────────────────────────────┐   ┌─────────────────────────────────────────┐
+//! │ Source ─► stage ─► stage ─► ─┼─►─┼─► Inbox ─► stage (operator) ─► stage (sink) │
+//! └──────────────────────────────┘ ▲ └─────────────────────────────────────────┘
+//!            chained edges         └ exchange, then a channel for each pair of subtasks
+//! ```
+//!
+//! Read the files in this order and you follow one record: [`source`], [`stage`], [`exchange`], [`channel`], [`inbox`],
+//! [`task`], [`operator`], [`sink`]. This file turns a [`Plan`] into tasks: which stages share one, which channels join them, and
+//! what each of them is restored from.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures::future::try_join_all;
+use tokio::sync::mpsc;
+
+mod channel;
+mod context;
+mod dead_letter;
+mod error;
+mod exchange;
+mod inbox;
+mod operator;
+mod report;
+mod sink;
+mod source;
+mod stage;
+mod task;
+
+pub use channel::{Closed, Receiver, Sender, channel};
+pub use context::FlowContext;
+pub use error::TaskError;
+pub use exchange::{Exchange, KeyFault, Keying};
+pub use inbox::{Action, Inbox, InboxFault, InboxState, Incoming, InputState};
+pub use report::{Event, Progress};
+
+use crate::checkpoint::{Manifest, NodeEntry, SegmentSet, SubtaskEntry, read_segments};
+use crate::connector::{self, TaskContext};
+use crate::model::{
+    Barrier, Descriptor, JobId, NodeName, StateKind, TaskId, TaskInfo, groups_of_subtask,
+};
+use crate::plan::{Edge, ExchangeKind, NodeKind, OnError, OutPort, PipelineSpec, Plan};
+use crate::plugin::{Operator, OperatorError};
+use operator::OperatorStage;
+use sink::SinkStage;
+use source::{SourceTask, Timing};
+use stage::{Body, Chain, OutputEdge, Stage, Target};
+use task::InboxTask;
+
+type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// The code of an operator node: a component, or native code in the benches.
+#[derive(Clone)]
+pub struct OperatorCode {
+    /// What it says about itself.
+    pub descriptor: Descriptor,
+    /// The blake3 of its bytes; zeros for native code.
+    pub digest: [u8; 32],
+    /// Makes an instance for a subtask and opens it.
+    pub open: Arc<dyn Fn(TaskInfo) -> BoxFuture<Result<Box<dyn Operator>, OperatorError>> + Send + Sync>,
+}
+
+impl std::fmt::Debug for OperatorCode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OperatorCode").field("descriptor", &self.descriptor.name).finish_non_exhaustive()
+    }
+}
+
+/// What the tasks of a job are made from.
+#[derive(Debug)]
+pub struct Blueprint<'a> {
+    /// What the user asked for.
+    pub spec: &'a PipelineSpec,
+    /// Nodes and edges.
+    pub plan: &'a Plan,
+    /// The code of each operator node.
+    pub code: &'a BTreeMap<NodeName, OperatorCode>,
+    /// The job's history.
+    pub job_id: JobId,
+    /// The checkpoint to go on from.
+    pub restore: Option<&'a Manifest>,
+    /// What all tasks share.
+    pub context: Arc<FlowContext>,
+}
+
+/// The tasks of a job, not started yet.
+pub struct Tasks {
+    /// Each task with the subtask at its head.
+    pub tasks: Vec<(TaskId, BoxFuture<Result<(), TaskError>>)>,
+    /// To each source subtask: the barriers that it puts into the stream.
+    pub barriers: Vec<mpsc::Sender<Barrier>>,
+    /// Every subtask that reports each epoch: fixed before the first barrier.
+    pub participants: Vec<TaskId>,
+}
+
+impl std::fmt::Debug for Tasks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tasks").field("participants", &self.participants).finish_non_exhaustive()
+    }
+}
+
+impl Blueprint<'_> {
+    /// Opens every connector and operator, restores them (I2: all from one manifest), and wires them.
+    ///
+    /// # Errors
+    ///
+    /// If one cannot be opened, or if the checkpoint does not fit it.
+    pub async fn build(&self) -> Result<Tasks, TaskError> {
+        let mut wires = Wires::new(self);
+        let mut tasks = Tasks { tasks: Vec::new(), barriers: Vec::new(), participants: Vec::new() };
+        for (node, planned) in self.plan.nodes.iter().enumerate() {
+            for subtask in 0..planned.parallelism {
+                tasks.participants.push(TaskId { node: planned.name.clone(), subtask });
+            }
+            if self.chained_into(node) {
+                continue;
+            }
+            for subtask in 0..planned.parallelism {
+                self.build_task(node, subtask, &mut wires, &mut tasks).await?;
+            }
+        }
+        Ok(tasks)
+    }
+
+    fn chained_into(&self, node: usize) -> bool {
+        self.plan.edges.iter().any(|edge| edge.to == node && edge.chained)
+    }
+
+    async fn build_task(
+        &self,
+        head: usize,
+        subtask: u32,
+        wires: &mut Wires,
+        tasks: &mut Tasks,
+    ) -> Result<(), TaskError> {
+        // Breadth first: a stage's readers come after it.
+        let mut nodes = vec![head];
+        let mut next = 0;
+        while let Some(&node) = nodes.get(next) {
+            nodes.extend(self.plan.edges.iter().filter(|edge| edge.from == node && edge.chained).map(|edge| edge.to));
+            next += 1;
+        }
+        let mut stages: Vec<Stage> =
+            try_join_all(nodes.iter().map(|&node| self.open_stage(node, subtask))).await?;
+        for (stage, &node) in stages.iter_mut().zip(&nodes) {
+            for (index, edge) in self.plan.edges.iter().enumerate().filter(|(_, edge)| edge.from == node) {
+                let target = if edge.chained {
+                    Target::Stage(nodes.iter().position(|&n| n == edge.to).unwrap_or_default())
+                } else {
+                    let senders = wires.take_senders(index, subtask);
+                    let limit = self.context.batch.limit;
+                    Target::Exchange(Exchange::new(edge.exchange, senders, limit, self.spec.key_groups, subtask))
+                };
+                stage.outputs.push(OutputEdge { port: edge.port, keying: self.keying(edge), target });
+            }
+        }
+        let chain = Chain { stages, context: Arc::clone(&self.context) };
+        let id = chain.stages[0].task.clone();
+        let task: BoxFuture<_> = match self.plan.nodes[head].kind {
+            NodeKind::Source(index) => {
+                let spec = &self.spec.sources[index];
+                let entry = self.entry(head, subtask)?;
+                let positions = entry.map_or(&[][..], |(_, entry)| &entry.positions);
+                let source = connector::open_source(
+                    spec,
+                    &self.spec.dir,
+                    &self.task_context(head, subtask),
+                    positions,
+                    &self.context.clock,
+                )
+                .map_err(|e| TaskError::connector(&id, e))?;
+                let timing = Timing {
+                    out_of_orderness: i64::try_from(spec.out_of_orderness.as_micros()).unwrap_or(i64::MAX),
+                    idle_after: spec.idle_after,
+                };
+                let (sender, receiver) = mpsc::channel(4);
+                tasks.barriers.push(sender);
+                let mut task = SourceTask::new(source, chain, receiver, timing);
+                if let Some((_, entry)) = entry {
+                    let progress = Progress::decode(&entry.progress)
+                        .map_err(|reason| TaskError::Restore { task: id.clone(), reason })?;
+                    task.restore(&progress, entry.records);
+                }
+                Box::pin(task.run())
+            }
+            NodeKind::Operator(_) | NodeKind::Sink(_) => {
+                Box::pin(InboxTask::new(chain, wires.take_receivers(self, head, subtask)).run())
+            }
+        };
+        tasks.tasks.push((id, task));
+        Ok(())
+    }
+
+    async fn open_stage(&self, node: usize, subtask: u32) -> Result<Stage, TaskError> {
+        let planned = &self.plan.nodes[node];
+        let task = TaskId { node: planned.name.clone(), subtask };
+        let entry = self.entry(node, subtask)?;
+        let inputs = self.inputs(node, subtask);
+        let ports: Vec<u32> = inputs.iter().map(|input| input.to_port).collect();
+        let input_names: Vec<String> = inputs.into_iter().map(|input| input.name).collect();
+        let mut inbox = Inbox::new(&ports);
+        let mut wake_at = None;
+        if let (Some((_, entry)), true) = (entry, !matches!(planned.kind, NodeKind::Source(_))) {
+            let restored = restore_inbox(&mut inbox, &input_names, entry);
+            wake_at = restored.map_err(|reason| TaskError::Restore { task: task.clone(), reason })?;
+        }
+        let records = entry.map_or(0, |(_, entry)| entry.records);
+        let (body, on_reject) = match planned.kind {
+            NodeKind::Source(index) => (Body::Source, self.spec.sources[index].on_error),
+            NodeKind::Operator(index) => {
+                let operator = self.open_operator(&task, planned.parallelism, entry, wake_at, records).await?;
+                (Body::Operator(Box::new(operator)), self.spec.operators[index].on_reject)
+            }
+            NodeKind::Sink(index) => {
+                let sink = connector::open_sink(&self.spec.sinks[index], &self.task_context(node, subtask))
+                    .map_err(|e| TaskError::connector(&task, e))?;
+                (Body::Sink(Box::new(SinkStage::new(sink, records))), OnError::Fail)
+            }
+        };
+        let metrics = self.context.metrics.node(&planned.name);
+        Ok(Stage { task, inbox, input_names, body, outputs: Vec::new(), metrics, on_reject })
+    }
+
+    async fn open_operator(
+        &self,
+        task: &TaskId,
+        parallelism: u32,
+        entry: Option<(&NodeEntry, &SubtaskEntry)>,
+        wake_at: Option<i64>,
+        records: u64,
+    ) -> Result<OperatorStage, TaskError> {
+        let refuse = |reason: String| TaskError::Restore { task: task.clone(), reason };
+        let code = self
+            .code
+            .get(&task.node)
+            .ok_or_else(|| refuse("its plugin was not loaded before the tasks were made".into()))?;
+        let info = TaskInfo {
+            job: self.spec.name.clone(),
+            node: task.node.as_str().to_owned(),
+            subtask: task.subtask,
+            parallelism,
+            key_groups: self.spec.key_groups,
+            groups: groups_of_subtask(task.subtask, parallelism, self.spec.key_groups),
+            seed: seed(self.job_id, task),
+        };
+        let failed = |while_doing: &str, source| TaskError::Operator {
+            task: task.clone(),
+            while_doing: while_doing.to_owned(),
+            source,
+        };
+        let mut operator = (code.open)(info).await.map_err(|e| failed("while it was opened", e))?;
+        let mut segments = None;
+        if let Some((node, entry)) = entry {
+            if !entry.segments.is_empty() {
+                let written = node.plugin.as_ref().map_or(0, |plugin| plugin.state_version);
+                let readable = code.descriptor.oldest_state_version..=code.descriptor.state_version;
+                if !readable.contains(&written) {
+                    return Err(refuse(format!(
+                        "its state has version {written}, and plugin {} {} reads versions {} to {}",
+                        code.descriptor.name,
+                        code.descriptor.version,
+                        readable.start(),
+                        readable.end()
+                    )));
+                }
+                let chunks = read_segments(&self.context.store, &entry.segments)
+                    .await
+                    .map_err(|e| refuse(format!("its state cannot be read: {e}")))?;
+                operator.restore(written, chunks).await.map_err(|e| failed("while its state was restored", e))?;
+            }
+            segments = Some(SegmentSet::from_refs(entry.segments.clone()));
+        }
+        let stateful = code.descriptor.state != StateKind::Stateless;
+        Ok(OperatorStage::new(operator, stateful, segments, wake_at, records))
+    }
+
+    /// What the checkpoint holds for a subtask.
+    fn entry(&self, node: usize, subtask: u32) -> Result<Option<(&NodeEntry, &SubtaskEntry)>, TaskError> {
+        let Some(manifest) = self.restore else { return Ok(None) };
+        let planned = &self.plan.nodes[node];
+        let refuse =
+            |reason| TaskError::Restore { task: TaskId { node: planned.name.clone(), subtask }, reason };
+        let found = manifest.nodes.iter().find(|entry| entry.name == planned.name);
+        let entry =
+            found.ok_or_else(|| refuse(format!("checkpoint {} holds nothing for it", manifest.epoch)))?;
+        match entry.subtasks.get(subtask as usize) {
+            Some(own) if entry.parallelism == planned.parallelism => Ok(Some((entry, own))),
+            _ => Err(refuse(format!(
+                "checkpoint {} was taken with parallelism {}, and the pipeline has {}",
+                manifest.epoch, entry.parallelism, planned.parallelism
+            ))),
+        }
+    }
+
+    fn keying(&self, edge: &Edge) -> Keying {
+        let name = |node: usize| &self.plan.nodes[node].name;
+        Keying {
+            key: edge.key.clone(),
+            hash: edge.exchange == ExchangeKind::Keyed,
+            on_error: edge.on_error,
+            edge: format!("{} -> {}", name(edge.from), name(edge.to)),
+        }
+    }
+
+    /// The inputs of a subtask, in the order of its inbox.
+    fn inputs(&self, node: usize, subtask: u32) -> Vec<Input> {
+        let mut inputs = Vec::new();
+        for (index, edge) in self.plan.edges.iter().enumerate().filter(|(_, edge)| edge.to == node) {
+            let from = &self.plan.nodes[edge.from];
+            let port = match edge.port {
+                OutPort::Rejected => "rejected",
+                OutPort::Data(port) => from.output_ports.get(port as usize).map_or("out", String::as_str),
+            };
+            for sender in 0..from.parallelism {
+                if edge.exchange == ExchangeKind::Forward && sender != subtask {
+                    continue;
+                }
+                let name = format!("{}[{sender}].{port} -> {}", from.name, edge.to_port);
+                inputs.push(Input { edge: index, sender, to_port: edge.to_port, name });
+            }
+        }
+        inputs
+    }
+
+    fn task_context(&self, node: usize, subtask: u32) -> TaskContext {
+        let planned = &self.plan.nodes[node];
+        TaskContext {
+            job: self.spec.name.clone(),
+            job_id: self.job_id,
+            generation: self.context.generation,
+            task: TaskId { node: planned.name.clone(), subtask },
+            parallelism: planned.parallelism,
+        }
+    }
+}
+
+/// One input of a subtask.
+struct Input {
+    edge: usize,
+    sender: u32,
+    to_port: u32,
+    name: String,
+}
+
+/// The channels of a job, until the tasks at their ends take them: by edge, sender and receiver.
+struct Wires {
+    senders: BTreeMap<(usize, u32), Vec<Sender>>,
+    receivers: BTreeMap<(usize, u32, u32), Receiver>,
+}
+
+impl Wires {
+    fn new(blueprint: &Blueprint<'_>) -> Self {
+        let mut wires = Self { senders: BTreeMap::new(), receivers: BTreeMap::new() };
+        let bounds = &blueprint.spec.channel;
+        for (index, edge) in blueprint.plan.edges.iter().enumerate().filter(|(_, edge)| !edge.chained) {
+            for from in 0..blueprint.plan.nodes[edge.from].parallelism {
+                for to in 0..blueprint.plan.nodes[edge.to].parallelism {
+                    if edge.exchange == ExchangeKind::Forward && from != to {
+                        continue;
+                    }
+                    let (sender, receiver) = channel(bounds.batches, bounds.bytes);
+                    wires.senders.entry((index, from)).or_default().push(sender);
+                    wires.receivers.insert((index, from, to), receiver);
+                }
+            }
+        }
+        wires
+    }
+
+    fn take_senders(&mut self, edge: usize, subtask: u32) -> Vec<Sender> {
+        self.senders.remove(&(edge, subtask)).unwrap_or_default()
+    }
+
+    fn take_receivers(&mut self, blueprint: &Blueprint<'_>, node: usize, subtask: u32) -> Vec<Receiver> {
+        let inputs = blueprint.inputs(node, subtask);
+        inputs.iter().filter_map(|input| self.receivers.remove(&(input.edge, input.sender, subtask))).collect()
+    }
+}
+
+/// Puts back what a cut holds of an inbox, by the names of its inputs. Says when the operator asked to be woken.
+fn restore_inbox(inbox: &mut Inbox, names: &[String], entry: &SubtaskEntry) -> Result<Option<i64>, String> {
+    let Progress::Inbox { inputs, state, wake_at } = Progress::decode(&entry.progress)? else {
+        return Err("the checkpoint holds the progress of a source for it".into());
+    };
+    let mut ordered = Vec::with_capacity(names.len());
+    for name in names {
+        let found = inputs.iter().position(|input| input == name).and_then(|at| state.inputs.get(at));
+        ordered.push(*found.ok_or_else(|| {
+            format!("the checkpoint knows nothing of its input {name:?}, only of {}", inputs.join(", "))
+        })?);
+    }
+    if inputs.len() != names.len() {
+        return Err(format!("the checkpoint knows inputs that it has no more: {}", inputs.join(", ")));
+    }
+    inbox.restore(&InboxState { inputs: ordered, watermark: state.watermark });
+    Ok(wake_at)
+}
+
+/// What a guest gets as its seed: the same for a subtask in every run of a job.
+fn seed(job: JobId, task: &TaskId) -> u64 {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&job.0).update(&task.subtask.to_le_bytes()).update(task.node.as_str().as_bytes());
+    let hash = hasher.finalize();
+    let mut first = [0; 8];
+    first.copy_from_slice(&hash.as_bytes()[..8]);
+    u64::from_le_bytes(first)
+}

@@ -1,0 +1,42 @@
+//! What every task of a job shares: who it works for, what time it is, where state goes, whom to tell.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use tokio::sync::mpsc;
+
+use super::report::Event;
+use crate::checkpoint::JobStore;
+use crate::clock::Clock;
+use crate::metrics::JobMetrics;
+use crate::model::Generation;
+use crate::plan::BatchSpec;
+
+/// What every task of a job shares.
+#[derive(Debug)]
+pub struct FlowContext {
+    /// This run.
+    pub generation: Generation,
+    /// Time.
+    pub clock: Clock,
+    /// Where packs go.
+    pub store: JobStore,
+    /// To the coordinator.
+    pub events: mpsc::Sender<Event>,
+    /// Numbers.
+    pub metrics: Arc<JobMetrics>,
+    /// When batches are full.
+    pub batch: BatchSpec,
+}
+
+impl FlowContext {
+    /// Notes that something happened that a checkpoint has to cover.
+    pub(super) fn note_activity(&self, n: u64) {
+        self.metrics.activity.fetch_add(n, Relaxed);
+    }
+
+    /// Tells the coordinator. If it is gone the job is ending, and nobody has to know.
+    pub(super) async fn tell(&self, event: Event) {
+        let _ = self.events.send(event).await;
+    }
+}

@@ -1,0 +1,162 @@
+//! Why a task ended, and whether starting over can help.
+
+use super::channel::Closed;
+use super::exchange::KeyFault;
+use super::inbox::InboxFault;
+use crate::connector::{ConnectorError, ConnectorErrorKind};
+use crate::error::{Error, ErrorKind};
+use crate::model::TaskId;
+use crate::plugin::OperatorError;
+
+/// Why a task ended before the job did.
+#[derive(Debug, thiserror::Error)]
+pub enum TaskError {
+    /// A neighbour has ended: not a cause, the neighbour's error is.
+    #[error("a neighbouring task has ended")]
+    Closed,
+    /// The plugin failed.
+    #[error("operator {task} failed")]
+    Operator {
+        /// Which subtask.
+        task: TaskId,
+        /// What it was given.
+        while_doing: String,
+        /// Why.
+        #[source]
+        source: OperatorError,
+    },
+    /// The source or the sink failed.
+    #[error("{task} failed")]
+    Connector {
+        /// Which subtask.
+        task: TaskId,
+        /// Why.
+        #[source]
+        source: ConnectorError,
+    },
+    /// The protocol between tasks was broken: a defect of weir.
+    #[error("{task} got its elements out of order")]
+    Inbox {
+        /// Which subtask.
+        task: TaskId,
+        /// How.
+        #[source]
+        source: InboxFault,
+    },
+    /// A record has no key because it is not JSON.
+    #[error("{task} cannot hand on a record")]
+    Key {
+        /// Which subtask.
+        task: TaskId,
+        /// Why.
+        #[source]
+        source: KeyFault,
+    },
+    /// Records were put aside and the node does not allow that.
+    #[error("{task} rejected {count} records, the first because: {reason}")]
+    Rejected {
+        /// Which subtask.
+        task: TaskId,
+        /// How many.
+        count: u64,
+        /// Why the first.
+        reason: String,
+    },
+    /// The task panicked: a defect of weir.
+    #[error("{task} panicked, which is a defect of weir: {what}")]
+    Panic {
+        /// Which subtask was at the head of the task.
+        task: TaskId,
+        /// What the runtime says.
+        what: String,
+    },
+    /// What a checkpoint holds for this task does not fit it.
+    #[error("{task} cannot be restored: {reason}")]
+    Restore {
+        /// Which subtask.
+        task: TaskId,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl From<Closed> for TaskError {
+    fn from(_: Closed) -> Self {
+        Self::Closed
+    }
+}
+
+impl TaskError {
+    pub(super) fn inbox(task: &TaskId, source: InboxFault) -> Self {
+        Self::Inbox { task: task.clone(), source }
+    }
+
+    pub(super) fn key(task: &TaskId, source: KeyFault) -> Self {
+        Self::Key { task: task.clone(), source }
+    }
+
+    pub(super) fn rejected(task: &TaskId, count: u64, reason: &str) -> Self {
+        Self::Rejected { task: task.clone(), count, reason: reason.to_owned() }
+    }
+
+    pub(super) fn connector(task: &TaskId, source: ConnectorError) -> Self {
+        Self::Connector { task: task.clone(), source }
+    }
+
+    /// Whether starting over from the last checkpoint may help. The same record would fail in the same way, and what
+    /// a person has to change is not changed by waiting.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Operator { source, .. } => !matches!(source, OperatorError::Invalid(_)),
+            Self::Connector { source, .. } => source.kind == ConnectorErrorKind::Transient,
+            Self::Closed | Self::Inbox { .. } | Self::Panic { .. } => true,
+            Self::Key { .. } | Self::Rejected { .. } | Self::Restore { .. } => false,
+        }
+    }
+}
+
+impl From<TaskError> for Error {
+    fn from(error: TaskError) -> Self {
+        let message = match &error {
+            TaskError::Operator { while_doing, .. } if !while_doing.is_empty() => format!("{error} {while_doing}"),
+            _ => error.to_string(),
+        };
+        let (kind, help) = match &error {
+            TaskError::Closed | TaskError::Inbox { .. } | TaskError::Panic { .. } => (ErrorKind::Job, None),
+            TaskError::Operator { source, .. } => (ErrorKind::Job, source.help()),
+            TaskError::Connector { source, .. } => {
+                let kind = match source.kind {
+                    ConnectorErrorKind::Mismatch => ErrorKind::State,
+                    ConnectorErrorKind::Transient | ConnectorErrorKind::Record => ErrorKind::Job,
+                };
+                (kind, source.help.clone())
+            }
+            TaskError::Key { .. } => {
+                (ErrorKind::Job, Some("set on_error = \"skip\" on this input to count and skip such records".into()))
+            }
+            TaskError::Rejected { .. } => (
+                ErrorKind::Job,
+                Some(
+                    "set on_reject = \"dead-letter\" on the operator and let a sink read its port \"rejected\", or \
+                     on_reject = \"skip\" to count and drop such records"
+                        .into(),
+                ),
+            ),
+            TaskError::Restore { .. } => (
+                ErrorKind::State,
+                Some("run the pipeline as it was, or start anew with --fresh: nothing was changed".into()),
+            ),
+        };
+        let mut outer = Error::new(kind, message);
+        if let Some(help) = help {
+            outer = outer.help(help);
+        }
+        match error {
+            TaskError::Operator { source, .. } => outer.caused_by(source),
+            TaskError::Connector { source, .. } => outer.caused_by(source),
+            TaskError::Inbox { source, .. } => outer.caused_by(source),
+            TaskError::Key { source, .. } => outer.caused_by(source),
+            _ => outer,
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! The operator's part of a stage: calls it, repeats a call that asks for it, takes its cut and sees that the cut
+//! becomes durable behind the stream's back.
+//!
+//! At a barrier the operator writes its segments, which are copied once; hashing, packing and uploading happen in a task of their
+//! own, and the report follows when the pack is durable. At most one cut of a stage is on its way: the next barrier
+//! waits for it. When a pack was lost, the next snapshot is full (I8).
+
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+
+use super::TaskError;
+use super::context::FlowContext;
+use super::inbox::InboxState;
+use super::report::Event;
+use super::stage::{OperatorCall, progress};
+use crate::checkpoint::{PackBuilder, SegmentSet, SubtaskEntry};
+use crate::metrics::NodeMetrics;
+use crate::model::{Barrier, Batch, Epoch, NO_TIME, Scope, SegmentKind, SnapshotMode, TaskId, Timestamp};
+use crate::plugin::{Operator, OperatorError, Output, SnapshotWriter};
+
+/// How often a call that asks for it is repeated before the job starts over, and how long the first wait is; each is twice as
+/// long as the one before.
+const RETRIES_MAX: u32 = 8;
+const RETRY_DELAY: Duration = Duration::from_millis(20);
+
+/// An operator and what the host keeps for it.
+pub(super) struct OperatorStage {
+    operator: Box<dyn Operator>,
+    /// Whether it has state to write.
+    stateful: bool,
+    wake_at: Option<Timestamp>,
+    spare: Output,
+    /// Processing time never goes back from call to call.
+    now: Timestamp,
+    /// The epoch that is being worked on is the one after this.
+    records: u64,
+    snapshots: Snapshots,
+}
+
+/// The state as the store has it.
+enum Snapshots {
+    /// Nothing is on its way.
+    Settled { segments: SegmentSet, mode: SnapshotMode },
+    /// A cut is being made durable; it gives back the segments, and the mode of the next snapshot.
+    Uploading(JoinHandle<(SegmentSet, SnapshotMode)>),
+}
+
+impl OperatorStage {
+    /// Takes an operator that was opened, and restored if there was state: `segments` then is what it was restored from.
+    pub(super) fn new(
+        operator: Box<dyn Operator>,
+        stateful: bool,
+        segments: Option<SegmentSet>,
+        wake_at: Option<Timestamp>,
+        records: u64,
+    ) -> Self {
+        let snapshots = match segments {
+            Some(segments) => Snapshots::Settled { segments, mode: SnapshotMode::Incremental },
+            None => Snapshots::Settled { segments: SegmentSet::default(), mode: SnapshotMode::Full },
+        };
+        Self { operator, stateful, wake_at, spare: Output::default(), now: NO_TIME, records, snapshots }
+    }
+
+    pub(super) fn wake_at(&self) -> Option<Timestamp> {
+        self.wake_at
+    }
+
+    /// Whether it asked to be woken by `now`; forgets the time if so.
+    pub(super) fn take_due(&mut self, now: Timestamp) -> bool {
+        self.wake_at.take_if(|at| *at <= now).is_some()
+    }
+
+    /// Keeps the memory of an output for the next call.
+    pub(super) fn give_back(&mut self, out: Output) {
+        self.spare = out;
+    }
+
+    /// Makes one call, again if the operator asks for that.
+    pub(super) async fn call(
+        &mut self,
+        task: &TaskId,
+        metrics: &NodeMetrics,
+        context: &FlowContext,
+        call: OperatorCall<'_>,
+    ) -> Result<Output, TaskError> {
+        if let OperatorCall::Process(_, batch) = call {
+            self.records += batch.len() as u64;
+        }
+        let mut out = std::mem::take(&mut self.spare);
+        let mut tries = 0;
+        loop {
+            out.clear();
+            self.now = self.now.max(context.clock.now());
+            let now = self.now;
+            let result = match call {
+                OperatorCall::Process(port, batch) => self.operator.process(now, port, batch, &mut out).await,
+                OperatorCall::Advance(watermark) => self.operator.advance(now, watermark, &mut out).await,
+                OperatorCall::Wake => self.operator.wake(now, &mut out).await,
+                OperatorCall::Finish(port) => self.operator.finish(now, port, &mut out).await,
+                OperatorCall::Resume => self.operator.resume(now, &mut out).await,
+            };
+            match result {
+                Ok(()) => break,
+                Err(OperatorError::Retry(reason)) if tries < RETRIES_MAX => {
+                    tracing::warn!(%task, tries, reason, "the plugin asks for the call to be repeated");
+                    NodeMetrics::add(&metrics.retries, 1);
+                    tokio::time::sleep(RETRY_DELAY * 2u32.pow(tries)).await;
+                    tries += 1;
+                }
+                Err(source) => {
+                    return Err(TaskError::Operator { task: task.clone(), while_doing: describe(call), source });
+                }
+            }
+        }
+        self.wake_at = match (self.wake_at, out.wake_at) {
+            (Some(kept), Some(asked)) => Some(kept.min(asked)),
+            (kept, asked) => kept.or(asked),
+        };
+        Ok(out)
+    }
+
+    /// Takes the cut of an epoch and sends it on its way.
+    pub(super) async fn cut(
+        &mut self,
+        task: &TaskId,
+        input_names: &[String],
+        inbox: InboxState,
+        barrier: Barrier,
+        context: &std::sync::Arc<FlowContext>,
+    ) -> Result<(), TaskError> {
+        let watermark = inbox.watermark;
+        let progress = progress(input_names, inbox, self.wake_at);
+        let (segments, mode) = self.settled().await;
+        let mut chunks = Chunks::default();
+        if self.stateful {
+            let failed = |source| TaskError::Operator {
+                task: task.clone(),
+                while_doing: format!("while it wrote its state for epoch {}", barrier.epoch),
+                source,
+            };
+            while !self.operator.snapshot(barrier.epoch, mode, &mut chunks).await.map_err(failed)? {}
+        }
+        let cut = Cut {
+            task: task.clone(),
+            epoch: barrier.epoch,
+            mode,
+            chunks,
+            entry: SubtaskEntry {
+                segments: Vec::new(),
+                positions: Vec::new(),
+                progress,
+                watermark,
+                records: self.records,
+            },
+        };
+        let context = std::sync::Arc::clone(context);
+        self.snapshots = Snapshots::Uploading(tokio::spawn(async move { cut.make_durable(segments, &context).await }));
+        Ok(())
+    }
+
+    /// The segments and the mode of the next snapshot, once no cut is on its way.
+    async fn settled(&mut self) -> (SegmentSet, SnapshotMode) {
+        let nothing = Snapshots::Settled { segments: SegmentSet::default(), mode: SnapshotMode::Full };
+        match std::mem::replace(&mut self.snapshots, nothing) {
+            Snapshots::Settled { segments, mode } => (segments, mode),
+            // A task that was cancelled or panicked has lost its part: the next snapshot is full.
+            Snapshots::Uploading(upload) => upload.await.unwrap_or((SegmentSet::default(), SnapshotMode::Full)),
+        }
+    }
+
+    /// Waits until no cut is on its way.
+    pub(super) async fn settle(&mut self) {
+        let (segments, mode) = self.settled().await;
+        self.snapshots = Snapshots::Settled { segments, mode };
+    }
+}
+
+/// The chunks of one snapshot, copied out of the operator.
+#[derive(Default)]
+struct Chunks(Vec<(Scope, SegmentKind, Vec<u8>)>);
+
+impl SnapshotWriter for Chunks {
+    fn write(&mut self, scope: Scope, kind: SegmentKind, data: &[u8]) -> bool {
+        self.0.push((scope, kind, data.to_vec()));
+        true
+    }
+}
+
+/// A cut that has been taken and is not durable yet.
+struct Cut {
+    task: TaskId,
+    epoch: Epoch,
+    mode: SnapshotMode,
+    chunks: Chunks,
+    entry: SubtaskEntry,
+}
+
+impl Cut {
+    async fn make_durable(mut self, mut segments: SegmentSet, context: &FlowContext) -> (SegmentSet, SnapshotMode) {
+        let mut pack = PackBuilder::new(context.generation, self.epoch, &self.task);
+        let chunks = std::mem::take(&mut self.chunks.0);
+        let built = tokio::task::spawn_blocking(move || {
+            for (scope, kind, data) in &chunks {
+                pack.write(*scope, *kind, data)?;
+            }
+            pack.finish()
+        });
+        let stored = async {
+            let pack = built.await.map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;
+            let Some(pack) = pack else { return Ok((Vec::new(), 0)) };
+            context.store.put_pack(&pack).await.map_err(|e| e.to_string())?;
+            Ok((pack.segments, pack.bytes.len() as u64))
+        };
+        match stored.await {
+            Ok((written, bytes)) => {
+                segments.apply(self.mode, written);
+                self.entry.segments = segments.refs();
+                let Self { task, epoch, entry, .. } = self;
+                context.tell(Event::Cut { task, epoch, entry: Box::new(entry), committable: None, bytes }).await;
+                (segments, SnapshotMode::Incremental)
+            }
+            Err(reason) => {
+                let Self { task, epoch, .. } = self;
+                context.tell(Event::Declined { task, epoch, reason }).await;
+                (segments, SnapshotMode::Full)
+            }
+        }
+    }
+}
+
+/// What an operator was doing, for the error that names it.
+fn describe(call: OperatorCall<'_>) -> String {
+    match call {
+        OperatorCall::Process(port, batch) => describe_batch(port, batch),
+        OperatorCall::Advance(time) => format!("while event time moved to {time} µs"),
+        OperatorCall::Wake => "while it was woken".into(),
+        OperatorCall::Finish(port) => format!("while its input port {port} ended"),
+        OperatorCall::Resume => "while it went on with a call".into(),
+    }
+}
+
+fn describe_batch(port: u32, batch: &Batch) -> String {
+    let first = batch.values.get(0).unwrap_or_default();
+    let excerpt = String::from_utf8_lossy(&first[..first.len().min(120)]);
+    format!("on a batch of {} records on input port {port} that begins with {excerpt:?}", batch.len())
+}

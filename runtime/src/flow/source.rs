@@ -1,0 +1,208 @@
+//! The source task: asks its source for records, says how far event time has come, and puts in the barriers that the
+//! coordinator asks for.
+//!
+//! A barrier stands between two batches: the position that is reported is exactly what was handed out before it. A
+//! source that has ended still answers barriers, until the last one.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::TaskError;
+use super::report::{Event, Progress};
+use super::stage::Chain;
+use crate::checkpoint::SubtaskEntry;
+use crate::connector::{Polled, Source};
+use crate::metrics::NodeMetrics;
+use crate::model::{Barrier, Batch, Element, NO_TIME, Timestamp};
+use crate::plan::OutPort;
+
+/// What event times of this source mean for watermarks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timing {
+    /// How far behind the largest event time the watermark stays, in microseconds.
+    pub(super) out_of_orderness: i64,
+    /// After how long without a record it counts as idle.
+    pub(super) idle_after: Option<Duration>,
+}
+
+/// A source at the head of a chain.
+pub(super) struct SourceTask {
+    source: Box<dyn Source>,
+    chain: Chain,
+    barriers: mpsc::Receiver<Barrier>,
+    timing: Timing,
+    newest: Timestamp,
+    watermark: Timestamp,
+    idle: bool,
+    ended: bool,
+    last_record: Duration,
+    records: u64,
+}
+
+impl SourceTask {
+    /// A source at its beginning.
+    pub(super) fn new(
+        source: Box<dyn Source>,
+        chain: Chain,
+        barriers: mpsc::Receiver<Barrier>,
+        timing: Timing,
+    ) -> Self {
+        let last_record = chain.context.clock.elapsed();
+        Self {
+            source,
+            chain,
+            barriers,
+            timing,
+            newest: NO_TIME,
+            watermark: NO_TIME,
+            idle: false,
+            ended: false,
+            last_record,
+            records: 0,
+        }
+    }
+
+    /// Goes on from a cut.
+    pub(super) fn restore(&mut self, progress: &Progress, records: u64) {
+        if let Progress::Source { newest, watermark, idle, ended } = *progress {
+            (self.newest, self.watermark, self.idle, self.ended) = (newest, watermark, idle, ended);
+            self.records = records;
+        }
+    }
+
+    /// Works until the last barrier, or until something fails.
+    pub(super) async fn run(mut self) -> Result<(), TaskError> {
+        if self.ended {
+            self.tell_ended().await;
+        }
+        loop {
+            let barrier = if self.ended {
+                self.barriers.recv().await.ok_or(TaskError::Closed)?
+            } else {
+                match self.barriers.try_recv() {
+                    Ok(barrier) => barrier,
+                    Err(mpsc::error::TryRecvError::Disconnected) => return Err(TaskError::Closed),
+                    Err(mpsc::error::TryRecvError::Empty) => {
+                        match self.step().await? {
+                            // A chain without channels never waits for anything: let others have the thread.
+                            None => {
+                                tokio::task::yield_now().await;
+                                continue;
+                            }
+                            Some(pause) => match tokio::time::timeout(pause, self.barriers.recv()).await {
+                                Err(_) => continue,
+                                Ok(barrier) => barrier.ok_or(TaskError::Closed)?,
+                            },
+                        }
+                    }
+                }
+            };
+            self.cut(barrier).await?;
+            if barrier.last {
+                self.chain.settle().await;
+                return Ok(());
+            }
+        }
+    }
+
+    /// Polls once and hands on what came. Says how long to wait if nothing did.
+    async fn step(&mut self) -> Result<Option<Duration>, TaskError> {
+        let limit = self.chain.context.batch.limit;
+        let task = self.chain.stages[0].task.clone();
+        let polled = self.source.poll(limit).await.map_err(|e| TaskError::connector(&task, e))?;
+        let now = self.chain.context.clock.elapsed();
+        let pause = match polled {
+            Polled::Records { records, rejected, skipped } => {
+                self.last_record = now;
+                self.idle = false;
+                self.hand_on(records, rejected, skipped).await?;
+                let delay = self.chain.context.batch.delay;
+                if let Some(before) = now.checked_sub(delay) {
+                    self.chain.flush(Some(before)).await?;
+                }
+                None
+            }
+            Polled::Pending(pause) => {
+                self.chain.flush(None).await?;
+                let silent = now.saturating_sub(self.last_record);
+                if !self.idle && self.timing.idle_after.is_some_and(|after| silent >= after) {
+                    self.idle = true;
+                    self.chain.control(0, Element::Idle).await?;
+                }
+                let idle_in = self.timing.idle_after.filter(|_| !self.idle).map(|after| after.saturating_sub(silent));
+                let wake_in = self.chain.wake_at().map(|at| micros_until(at, self.chain.context.clock.now()));
+                Some([idle_in, wake_in].into_iter().flatten().fold(pause, Duration::min))
+            }
+            Polled::End => {
+                self.ended = true;
+                self.chain.context.note_activity(1);
+                self.chain.control(0, Element::End).await?;
+                self.tell_ended().await;
+                None
+            }
+        };
+        if self.chain.wake_at().is_some() {
+            self.chain.wake().await?;
+        }
+        Ok(pause)
+    }
+
+    async fn hand_on(&mut self, records: Batch, rejected: Batch, skipped: u64) -> Result<(), TaskError> {
+        let count = records.len() as u64;
+        let metrics = &self.chain.stages[0].metrics;
+        NodeMetrics::add(&metrics.records_in, count + rejected.len() as u64 + skipped);
+        NodeMetrics::add(&metrics.records_out, count);
+        NodeMetrics::add(&metrics.bytes_in, records.byte_len() as u64);
+        NodeMetrics::add(&metrics.skipped, skipped);
+        NodeMetrics::add(&metrics.rejected, rejected.len() as u64);
+        self.records += count;
+        self.chain.context.note_activity(count + rejected.len() as u64 + skipped);
+        let newest = records.timestamps.iter().copied().max().unwrap_or(NO_TIME);
+        self.newest = self.newest.max(newest);
+        self.chain.emit(0, OutPort::Rejected, rejected).await?;
+        self.chain.emit(0, OutPort::Data(0), records).await?;
+        if self.newest > NO_TIME {
+            // A record at `newest - out_of_orderness` may still come, one before it may not; and the end of time is told
+            // by `End` alone.
+            let watermark = self.newest.saturating_sub(self.timing.out_of_orderness).saturating_sub(1);
+            if watermark > self.watermark {
+                self.watermark = watermark;
+                self.chain.stages[0].metrics.advance(watermark);
+                self.chain.control(0, Element::Watermark(watermark)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn cut(&mut self, barrier: Barrier) -> Result<(), TaskError> {
+        let progress = Progress::Source {
+            newest: self.newest,
+            watermark: self.watermark,
+            idle: self.idle,
+            ended: self.ended,
+        };
+        let entry = SubtaskEntry {
+            segments: Vec::new(),
+            positions: self.source.positions(),
+            progress: progress.encode(),
+            watermark: self.watermark,
+            records: self.records,
+        };
+        let task = self.chain.stages[0].task.clone();
+        let event =
+            Event::Cut { task, epoch: barrier.epoch, entry: Box::new(entry), committable: None, bytes: 0 };
+        self.chain.context.tell(event).await;
+        self.chain.control(0, Element::Barrier(barrier)).await
+    }
+
+    async fn tell_ended(&self) {
+        let task = self.chain.stages[0].task.clone();
+        self.chain.context.tell(Event::SourceEnded(task)).await;
+    }
+}
+
+/// From `now` until `at`, both in microseconds since the Unix epoch; at least a millisecond, so that nobody spins.
+pub(super) fn micros_until(at: Timestamp, now: Timestamp) -> Duration {
+    Duration::from_micros(at.saturating_sub(now).max(1000).cast_unsigned())
+}

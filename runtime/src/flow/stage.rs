@@ -1,0 +1,292 @@
+//! A chain of stages: an operator or a sink, what it reads and what reads it, all in one task.
+//!
+//! A batch goes from guest to guest without a channel while edges are chained; at the other edges it is handed to an
+//! [`Exchange`]. A chain is entered by its head (a source or an inbox); every element walks down depth first, so that
+//! what a stage emitted reaches its readers before the stage sees the next element (I3: a barrier is such an element).
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::TaskError;
+use super::context::FlowContext;
+use super::dead_letter::dead_letters;
+use super::exchange::{Exchange, Keying};
+use super::inbox::{Action, Inbox, InboxState, Incoming};
+use super::operator::OperatorStage;
+use super::sink::SinkStage;
+use crate::metrics::NodeMetrics;
+use crate::model::{Barrier, Batch, END_OF_TIME, Element, TaskId, Timestamp};
+use crate::plan::{OnError, OutPort};
+use crate::plugin::Output;
+
+/// Where an output port leads.
+#[derive(Debug)]
+pub(super) struct OutputEdge {
+    pub(super) port: OutPort,
+    pub(super) keying: Keying,
+    pub(super) target: Target,
+}
+
+/// Who reads an edge.
+#[derive(Debug)]
+pub(super) enum Target {
+    /// A later stage of the same chain.
+    Stage(usize),
+    /// Another task.
+    Exchange(Exchange),
+}
+
+/// What a stage does.
+pub(super) enum Body {
+    /// Head of a chain; the source task does the work.
+    Source,
+    /// Calls an operator.
+    Operator(Box<OperatorStage>),
+    /// Writes to a sink.
+    Sink(Box<SinkStage>),
+}
+
+/// One subtask of one node.
+pub(super) struct Stage {
+    pub(super) task: TaskId,
+    pub(super) inbox: Inbox,
+    pub(super) input_names: Vec<String>,
+    pub(super) body: Body,
+    pub(super) outputs: Vec<OutputEdge>,
+    pub(super) metrics: Arc<NodeMetrics>,
+    /// What is done about records that it puts aside.
+    pub(super) on_reject: OnError,
+}
+
+/// The stages of one task. Stage 0 is the head; a stage's readers come after it.
+pub(super) struct Chain {
+    pub(super) stages: Vec<Stage>,
+    pub(super) context: Arc<FlowContext>,
+}
+
+type Walk<'a> = Pin<Box<dyn Future<Output = Result<(), TaskError>> + Send + 'a>>;
+
+impl Chain {
+    /// An element came in on an input of a stage.
+    pub(super) fn accept(&mut self, stage: usize, input: usize, element: Element) -> Walk<'_> {
+        Box::pin(async move {
+            let (incoming, mut batch) = match element {
+                Element::Batch(batch) => (Incoming::Batch, Some(batch)),
+                Element::Watermark(time) => (Incoming::Watermark(time), None),
+                Element::Barrier(barrier) => (Incoming::Barrier(barrier), None),
+                Element::Idle => (Incoming::Idle, None),
+                Element::End => (Incoming::End, None),
+            };
+            let mut actions = Vec::new();
+            let this = &mut self.stages[stage];
+            this.inbox.accept(input, incoming, &mut actions).map_err(|fault| TaskError::inbox(&this.task, fault))?;
+            for action in actions {
+                self.act(stage, action, batch.take()).await?;
+            }
+            Ok(())
+        })
+    }
+
+    async fn act(&mut self, stage: usize, action: Action, batch: Option<Batch>) -> Result<(), TaskError> {
+        match action {
+            Action::Pass(port) => {
+                let Some(batch) = batch else { return Ok(()) };
+                self.pass(stage, port, &batch).await
+            }
+            Action::Advance(time) => {
+                self.stages[stage].metrics.advance(time);
+                self.call(stage, OperatorCall::Advance(time)).await?;
+                // The end of time is told by `End`, after every port has finished.
+                if time < END_OF_TIME { self.control(stage, Element::Watermark(time)).await } else { Ok(()) }
+            }
+            Action::Finish(port) => self.call(stage, OperatorCall::Finish(port)).await,
+            Action::Idle => self.control(stage, Element::Idle).await,
+            Action::End => self.control(stage, Element::End).await,
+            Action::Cut(barrier) => self.cut(stage, barrier).await,
+        }
+    }
+
+    async fn pass(&mut self, stage: usize, port: u32, batch: &Batch) -> Result<(), TaskError> {
+        let this = &mut self.stages[stage];
+        NodeMetrics::add(&this.metrics.records_in, batch.len() as u64);
+        NodeMetrics::add(&this.metrics.bytes_in, batch.byte_len() as u64);
+        match &mut this.body {
+            Body::Sink(sink) => sink.write(&this.task, batch).await,
+            _ => self.call(stage, OperatorCall::Process(port, batch)).await,
+        }
+    }
+
+    /// Calls a stage's operator, hands on what it says, and resumes it until it has nothing more to say. A stage without
+    /// operator has nothing to say.
+    async fn call(&mut self, stage: usize, call: OperatorCall<'_>) -> Result<(), TaskError> {
+        let this = &mut self.stages[stage];
+        let Body::Operator(operator) = &mut this.body else { return Ok(()) };
+        let mut out = operator.call(&this.task, &this.metrics, &self.context, call).await?;
+        loop {
+            let more = out.more;
+            self.hand_on(stage, &mut out).await?;
+            let this = &mut self.stages[stage];
+            let Body::Operator(operator) = &mut this.body else { return Ok(()) };
+            operator.give_back(out);
+            if !more {
+                return Ok(());
+            }
+            out = operator.call(&this.task, &this.metrics, &self.context, OperatorCall::Resume).await?;
+        }
+    }
+
+    async fn hand_on(&mut self, stage: usize, out: &mut Output) -> Result<(), TaskError> {
+        for (port, batch) in out.emitted.drain(..) {
+            NodeMetrics::add(&self.stages[stage].metrics.records_out, batch.len() as u64);
+            self.emit(stage, OutPort::Data(port), batch).await?;
+        }
+        let (records, reasons) = &out.rejected;
+        if !records.is_empty() {
+            let letters = dead_letters(&self.stages[stage].task, records, reasons);
+            self.reject(stage, letters, reasons.first().map_or("", String::as_str)).await?;
+        }
+        Ok(())
+    }
+
+    /// Puts records aside, as the node's settings say. `letters` are dead letters already.
+    pub(super) async fn reject(&mut self, stage: usize, letters: Batch, reason: &str) -> Result<(), TaskError> {
+        let this = &self.stages[stage];
+        let count = letters.len() as u64;
+        match this.on_reject {
+            OnError::Fail => Err(TaskError::rejected(&this.task, count, reason)),
+            OnError::Skip => {
+                NodeMetrics::add(&this.metrics.skipped, count);
+                Ok(())
+            }
+            OnError::DeadLetter => {
+                NodeMetrics::add(&this.metrics.rejected, count);
+                self.emit(stage, OutPort::Rejected, letters).await
+            }
+        }
+    }
+
+    /// Hands records to every reader of an output port.
+    pub(super) async fn emit(&mut self, stage: usize, port: OutPort, batch: Batch) -> Result<(), TaskError> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let mut batch = Some(batch);
+        let edges = self.stages[stage].outputs.len();
+        let last = self.stages[stage].outputs.iter().rposition(|edge| edge.port == port);
+        for index in 0..edges {
+            let this = &mut self.stages[stage];
+            let edge = &mut this.outputs[index];
+            if edge.port != port {
+                continue;
+            }
+            let taken = if Some(index) == last { batch.take() } else { batch.clone() };
+            let Some(mut records) = taken else { continue };
+            if !edge.keying.is_identity() {
+                let skipped = edge.keying.apply(&mut records).map_err(|e| TaskError::key(&this.task, e))?;
+                NodeMetrics::add(&this.metrics.skipped, skipped);
+                if records.is_empty() {
+                    continue;
+                }
+            }
+            match &mut edge.target {
+                Target::Exchange(exchange) => exchange.send_batch(records, self.context.clock.elapsed()).await?,
+                Target::Stage(next) => {
+                    let next = *next;
+                    self.accept(next, 0, Element::Batch(records)).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends an element that is not records to every reader of a stage.
+    pub(super) async fn control(&mut self, stage: usize, element: Element) -> Result<(), TaskError> {
+        for index in 0..self.stages[stage].outputs.len() {
+            match &mut self.stages[stage].outputs[index].target {
+                Target::Exchange(exchange) => exchange.send_control(&element).await?,
+                Target::Stage(next) => {
+                    let next = *next;
+                    self.accept(next, 0, element.clone()).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a stage's cut, then sends the barrier on.
+    async fn cut(&mut self, stage: usize, barrier: Barrier) -> Result<(), TaskError> {
+        let this = &mut self.stages[stage];
+        let inbox = this.inbox.state();
+        match &mut this.body {
+            Body::Operator(operator) => {
+                operator.cut(&this.task, &this.input_names, inbox, barrier, &self.context).await?;
+            }
+            Body::Sink(sink) => sink.cut(&this.task, &this.input_names, inbox, barrier, &self.context).await?,
+            Body::Source => {}
+        }
+        self.control(stage, Element::Barrier(barrier)).await
+    }
+
+    /// Calls the operators whose time has come.
+    pub(super) async fn wake(&mut self) -> Result<(), TaskError> {
+        let now = self.context.clock.now();
+        for stage in 0..self.stages.len() {
+            let Body::Operator(operator) = &mut self.stages[stage].body else { continue };
+            if operator.take_due(now) {
+                self.context.note_activity(1);
+                self.call(stage, OperatorCall::Wake).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The earliest processing time at which an operator asked to be woken.
+    pub(super) fn wake_at(&self) -> Option<Timestamp> {
+        self.stages
+            .iter()
+            .filter_map(|stage| match &stage.body {
+                Body::Operator(operator) => operator.wake_at(),
+                _ => None,
+            })
+            .min()
+    }
+
+    /// Sends what the exchanges hold back, if it has waited long enough: since before `before`, or at all without it.
+    pub(super) async fn flush(&mut self, before: Option<Duration>) -> Result<(), TaskError> {
+        for edge in self.stages.iter_mut().flat_map(|stage| &mut stage.outputs) {
+            if let Target::Exchange(exchange) = &mut edge.target
+                && let Some(since) = exchange.buffered_since()
+                && before.is_none_or(|before| since <= before)
+            {
+                exchange.flush().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until everything that the cuts wrote is durable or has failed: before a task ends.
+    pub(super) async fn settle(&mut self) {
+        for stage in &mut self.stages {
+            if let Body::Operator(operator) = &mut stage.body {
+                operator.settle().await;
+            }
+        }
+    }
+}
+
+/// Which export is called.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum OperatorCall<'a> {
+    Process(u32, &'a Batch),
+    Advance(Timestamp),
+    Wake,
+    Finish(u32),
+    Resume,
+}
+
+/// What a stage's inbox and timers add to a manifest.
+pub(super) fn progress(names: &[String], state: InboxState, wake_at: Option<Timestamp>) -> Vec<u8> {
+    super::report::Progress::Inbox { inputs: names.to_vec(), state, wake_at }.encode()
+}

@@ -1,0 +1,92 @@
+//! The task of a chain whose head reads channels: takes the next element of whatever input may be read, and hands it
+//! to the chain. It ends with the last barrier.
+
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+
+use futures::FutureExt;
+
+use super::TaskError;
+use super::channel::Receiver;
+use super::source::micros_until;
+use super::stage::Chain;
+use crate::model::Element;
+
+/// A chain that reads channels.
+pub(super) struct InboxTask {
+    chain: Chain,
+    /// Input `i` of the inbox of stage 0.
+    receivers: Vec<Receiver>,
+    /// Where the next look begins, so that no input starves another.
+    turn: usize,
+}
+
+impl InboxTask {
+    pub(super) fn new(chain: Chain, receivers: Vec<Receiver>) -> Self {
+        Self { chain, receivers, turn: 0 }
+    }
+
+    /// Works until the last barrier, or until something fails.
+    pub(super) async fn run(mut self) -> Result<(), TaskError> {
+        loop {
+            let ready = poll_fn(|cx| self.poll_next(cx)).now_or_never();
+            let next = match ready {
+                Some(next) => Some(next),
+                None => {
+                    // Nothing is waiting: nobody gains by holding records back.
+                    self.chain.flush(None).await?;
+                    self.wait().await
+                }
+            };
+            let Some(next) = next else {
+                self.chain.wake().await?;
+                continue;
+            };
+            let (input, element) = next?;
+            let last = matches!(&element, Element::Barrier(barrier) if barrier.last);
+            self.chain.accept(0, input, element).await?;
+            if last && self.chain.stages[0].inbox.is_aligned() {
+                self.chain.settle().await;
+                return Ok(());
+            }
+            let context = &self.chain.context;
+            if let Some(before) = context.clock.elapsed().checked_sub(context.batch.delay) {
+                self.chain.flush(Some(before)).await?;
+            }
+            if self.chain.wake_at().is_some() {
+                self.chain.wake().await?;
+            }
+        }
+    }
+
+    /// The next element, or nothing if an operator is to be woken first.
+    async fn wait(&mut self) -> Option<Result<(usize, Element), TaskError>> {
+        match self.chain.wake_at() {
+            None => Some(poll_fn(|cx| self.poll_next(cx)).await),
+            Some(at) => {
+                let pause = micros_until(at, self.chain.context.clock.now());
+                tokio::time::timeout(pause, poll_fn(|cx| self.poll_next(cx))).await.ok()
+            }
+        }
+    }
+
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<(usize, Element), TaskError>> {
+        let inputs = self.receivers.len();
+        let inbox = &self.chain.stages[0].inbox;
+        for offset in 0..inputs {
+            let input = (self.turn + offset) % inputs;
+            if !inbox.readable(input) {
+                continue;
+            }
+            match self.receivers[input].poll_recv(context) {
+                Poll::Pending => {}
+                Poll::Ready(None) => return Poll::Ready(Err(TaskError::Closed)),
+                Poll::Ready(Some(element)) => {
+                    self.turn = input + 1;
+                    return Poll::Ready(Ok((input, element)));
+                }
+            }
+        }
+        Poll::Pending
+    }
+}

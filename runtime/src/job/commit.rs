@@ -1,0 +1,103 @@
+//! Makes sinks publish what a manifest names: after each checkpoint, and again at recovery for the tip that no marker
+//! confirms (I4, I5).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::Job;
+use crate::checkpoint::{CommitPermit, Manifest, Run};
+use crate::connector::{self, Committed, Committer, ConnectorErrorKind};
+use crate::error::{Error, ErrorKind};
+use crate::model::{CommitIdentity, JobId, NodeName};
+
+/// How often a commit that a file system or a network refused is tried in one run. A later run tries again.
+const TRIES_MAX: u32 = 5;
+const TRY_DELAY: Duration = Duration::from_millis(50);
+
+/// The committers of a job's sinks.
+pub(super) struct Committers {
+    job_id: JobId,
+    by_node: BTreeMap<NodeName, Box<dyn Committer>>,
+}
+
+impl Committers {
+    pub(super) fn new(job: &Job, job_id: JobId) -> Result<Self, Error> {
+        let mut by_node = BTreeMap::new();
+        for sink in &job.spec.sinks {
+            if let Some(committer) = connector::committer(sink).map_err(|e| failed(&sink.name, e))? {
+                by_node.insert(sink.name.clone(), committer);
+            }
+        }
+        Ok(Self { job_id, by_node })
+    }
+
+    /// Publishes everything that `manifest` names, then marks it committed. The permit shows that no later run has claimed the
+    /// job and that the manifest is in the log.
+    pub(super) async fn commit(
+        &self,
+        run: &mut Run,
+        permit: CommitPermit,
+        manifest: &Manifest,
+    ) -> Result<(), Error> {
+        for node in &manifest.nodes {
+            if node.committables.is_empty() {
+                continue;
+            }
+            let committer = self.by_node.get(&node.name).ok_or_else(|| {
+                Error::new(
+                    ErrorKind::State,
+                    format!(
+                        "checkpoint {} has output of sink {:?} that is not published yet, and the pipeline has no such sink",
+                        manifest.epoch,
+                        node.name.as_str()
+                    ),
+                )
+                .help("put the sink back and run once, so that its output is published; then remove it")
+            })?;
+            let identity = CommitIdentity { job: self.job_id, node: node.name.clone(), epoch: manifest.epoch };
+            let mut tries = 0;
+            let committed = loop {
+                match committer.commit(&identity, &node.committables).await {
+                    Ok(committed) => break committed,
+                    Err(e) if e.kind == ConnectorErrorKind::Transient && tries < TRIES_MAX => {
+                        tracing::warn!(sink = %node.name, epoch = %manifest.epoch, error = %e, "the commit is tried again");
+                        tokio::time::sleep(TRY_DELAY * 2u32.pow(tries)).await;
+                        tries += 1;
+                    }
+                    Err(e) => return Err(failed(&node.name, e)),
+                }
+            };
+            match committed {
+                Committed::Applied => {
+                    tracing::debug!(sink = %node.name, epoch = %manifest.epoch, "committed");
+                }
+                Committed::AlreadyApplied => {
+                    tracing::info!(sink = %node.name, epoch = %manifest.epoch, "was committed before");
+                }
+            }
+        }
+        run.mark_committed(permit).await?;
+        Ok(())
+    }
+
+    /// Removes what earlier runs staged: nothing of it can become visible any more.
+    pub(super) async fn collect(&self, run: &Run) -> Result<(), Error> {
+        for (name, committer) in &self.by_node {
+            committer.collect(self.job_id, run.generation()).await.map_err(|e| failed(name, e))?;
+        }
+        Ok(())
+    }
+}
+
+fn failed(sink: &NodeName, error: connector::ConnectorError) -> Error {
+    let kind = match error.kind {
+        ConnectorErrorKind::Mismatch => ErrorKind::State,
+        ConnectorErrorKind::Transient | ConnectorErrorKind::Record => ErrorKind::Job,
+    };
+    let outer = Error::new(kind, format!("sink {:?} cannot publish its output", sink.as_str()));
+    match error.help.clone() {
+        Some(help) => outer.help(help),
+        None => outer,
+    }
+    .caused_by(error)
+}

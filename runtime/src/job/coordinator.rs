@@ -1,0 +1,289 @@
+//! The hub of the ring: ticks become barriers, reports become a manifest, a manifest becomes commits.
+//!
+//! One attempt at a time, and the next one starts when the last is committed or has failed (I13). The set of subtasks that must
+//! report is fixed before the first barrier. An attempt that fails while the job runs on is subsumed: what sinks staged for
+//! it stays in `carry` until a manifest names it, oldest first; operators and sources report everything they have each
+//! time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+
+use super::commit::Committers;
+use super::{Job, Outcome};
+use crate::checkpoint::{CommitPermit, Manifest, NodeEntry, NodeKindEntry, PluginEntry, Run, SubtaskEntry, collect_garbage};
+use crate::error::{Error, ErrorKind};
+use crate::flow::Event;
+use crate::metrics::JobMetrics;
+use crate::model::{Barrier, Committable, Epoch, NodeName, TaskId};
+use crate::plan::NodeKind;
+
+/// Garbage is collected after this many checkpoints.
+const COLLECT_EVERY: u64 = 16;
+
+/// How long to wait before a put in doubt is asked for again.
+const DOUBT_DELAY: Duration = Duration::from_millis(100);
+
+/// The hub of one run.
+pub(super) struct Coordinator<'a> {
+    pub(super) job: &'a Job,
+    pub(super) run: Run,
+    pub(super) committers: Committers,
+    pub(super) events: mpsc::Receiver<Event>,
+    pub(super) barriers: Vec<mpsc::Sender<Barrier>>,
+    pub(super) participants: BTreeSet<TaskId>,
+    /// What sinks staged and no manifest names yet.
+    pub(super) carry: BTreeMap<NodeName, Vec<Committable>>,
+    pub(super) parent: Option<Epoch>,
+    pub(super) stop: watch::Receiver<bool>,
+}
+
+/// A checkpoint that is being taken.
+struct Attempt {
+    barrier: Barrier,
+    /// The end of the last epoch: every source has ended.
+    finished: bool,
+    started: Duration,
+    activity: u64,
+    entries: BTreeMap<TaskId, SubtaskEntry>,
+    bytes: u64,
+}
+
+/// What woke the coordinator.
+enum Wake {
+    Event(Event),
+    Tick,
+    TimedOut,
+    Stop,
+}
+
+impl Coordinator<'_> {
+    /// Takes checkpoints until the job ends with a last one.
+    pub(super) async fn drive(mut self) -> Result<Outcome, Error> {
+        let metrics = Arc::clone(&self.job.metrics);
+        let settings = &self.job.spec.checkpoint;
+        let sources = self.barriers.len();
+        let mut ended = BTreeSet::new();
+        let mut attempt: Option<Attempt> = None;
+        let mut failures = 0;
+        let mut covered = metrics.activity.load(Relaxed);
+        let mut next_tick = self.job.clock.elapsed() + settings.interval;
+        let mut stopping = *self.stop.borrow();
+        loop {
+            if attempt.is_none() && (stopping || ended.len() == sources) {
+                attempt = Some(self.begin(true, ended.len() == sources).await?);
+            }
+            match self.next(&attempt, next_tick, stopping).await? {
+                Wake::Stop => stopping = true,
+                Wake::Tick => {
+                    // Nothing came and no timer fired: there is nothing to cover.
+                    if metrics.activity.load(Relaxed) == covered && self.carry.is_empty() {
+                        next_tick = self.job.clock.elapsed() + settings.interval;
+                    } else {
+                        attempt = Some(self.begin(false, false).await?);
+                    }
+                }
+                Wake::Event(Event::SourceEnded(task)) => {
+                    ended.insert(task);
+                }
+                Wake::Event(Event::Cut { task, epoch, entry, committable, bytes }) => {
+                    if let Some(data) = committable {
+                        let staged = Committable { epoch, subtask: task.subtask, data };
+                        self.carry.entry(task.node.clone()).or_default().push(staged);
+                    }
+                    // A late report of a failed attempt has left what it carries; the rest comes again.
+                    if let Some(current) = attempt.as_mut().filter(|current| current.barrier.epoch == epoch) {
+                        current.entries.insert(task, *entry);
+                        current.bytes += bytes;
+                    }
+                }
+                Wake::Event(Event::Declined { task, epoch, reason }) => {
+                    if attempt.as_ref().is_some_and(|current| current.barrier.epoch == epoch) {
+                        let reason = format!("{task} could not store its state: {reason}");
+                        self.fail(attempt.take(), &mut failures, &reason)?;
+                        next_tick = self.job.clock.elapsed() + settings.interval;
+                    }
+                }
+                Wake::TimedOut => {
+                    let reason = self.missing(attempt.as_ref());
+                    self.fail(attempt.take(), &mut failures, &reason)?;
+                    next_tick = self.job.clock.elapsed() + settings.interval;
+                }
+            }
+            if let Some(current) = attempt.take_if(|current| current.entries.len() == self.participants.len()) {
+                let (barrier, finished, activity) = (current.barrier, current.finished, current.activity);
+                let started = current.started;
+                self.complete(current).await?;
+                failures = 0;
+                covered = activity;
+                if barrier.last {
+                    let epoch = barrier.epoch;
+                    return Ok(if finished {
+                        Outcome::Finished { epoch, before: false }
+                    } else {
+                        Outcome::Stopped { epoch }
+                    });
+                }
+                let pause = self.job.clock.elapsed() + settings.min_pause;
+                next_tick = (started + settings.interval).max(pause);
+            }
+        }
+    }
+
+    /// Waits for whatever comes first.
+    async fn next(&mut self, attempt: &Option<Attempt>, tick: Duration, stopping: bool) -> Result<Wake, Error> {
+        let (until, wake) = match attempt {
+            Some(attempt) => (attempt.started + self.job.spec.checkpoint.timeout, Wake::TimedOut),
+            None => (tick, Wake::Tick),
+        };
+        let pause = until.saturating_sub(self.job.clock.elapsed());
+        tokio::select! {
+            biased;
+            event = self.events.recv() => event.map(Wake::Event).ok_or_else(|| {
+                Error::new(ErrorKind::Job, "every task has ended before the job did")
+            }),
+            changed = self.stop.changed(), if !stopping => match changed {
+                Ok(()) if *self.stop.borrow() => Ok(Wake::Stop),
+                Ok(()) => Ok(Wake::Event(self.events.recv().await.ok_or_else(gone)?)),
+                // Whoever could ask for a stop is gone: treat it as asked.
+                Err(_) => Ok(Wake::Stop),
+            },
+            () = tokio::time::sleep(pause) => Ok(wake),
+        }
+    }
+
+    /// Starts an attempt: writes nothing, tells every source.
+    async fn begin(&mut self, last: bool, finished: bool) -> Result<Attempt, Error> {
+        let barrier = Barrier { epoch: self.run.next_epoch(), last };
+        let activity = self.job.metrics.activity.load(Relaxed);
+        for source in &self.barriers {
+            source.send(barrier).await.map_err(|_| gone())?;
+        }
+        tracing::debug!(epoch = %barrier.epoch, last, "checkpoint started");
+        let started = self.job.clock.elapsed();
+        Ok(Attempt { barrier, finished, started, activity, entries: BTreeMap::new(), bytes: 0 })
+    }
+
+    /// Gives an attempt up. Too often in a row, or in the last epoch, is a failure of the job.
+    fn fail(&self, attempt: Option<Attempt>, failures: &mut u32, reason: &str) -> Result<(), Error> {
+        let Some(attempt) = attempt else { return Ok(()) };
+        *failures += 1;
+        self.job.metrics.checkpoints_failed.fetch_add(1, Relaxed);
+        let epoch = attempt.barrier.epoch;
+        tracing::warn!(%epoch, reason, "checkpoint failed; the next one carries what it would have held");
+        let tolerated = self.job.spec.checkpoint.tolerated_failures;
+        if attempt.barrier.last || *failures > tolerated {
+            return Err(Error::new(
+                ErrorKind::Job,
+                format!("checkpoint {epoch} failed, number {failures} in a row of which {tolerated} are tolerated: {reason}"),
+            )
+            .help("see what is slow or out of reach; checkpoint.timeout and checkpoint.tolerated_failures set the limits"));
+        }
+        Ok(())
+    }
+
+    fn missing(&self, attempt: Option<&Attempt>) -> String {
+        let entries = attempt.map(|attempt| &attempt.entries);
+        let missing = self.participants.iter().filter(|task| entries.is_none_or(|e| !e.contains_key(task)));
+        let (shown, count) = (missing.clone().take(5).map(TaskId::to_string), missing.clone().count());
+        let names = shown.collect::<Vec<_>>().join(", ");
+        let timeout = self.job.spec.checkpoint.timeout;
+        format!("{count} of {} tasks did not report within {timeout:?}: {names}", self.participants.len())
+    }
+
+    /// Puts the manifest, then lets the sinks commit.
+    async fn complete(&mut self, attempt: Attempt) -> Result<(), Error> {
+        let epoch = attempt.barrier.epoch;
+        let (started, bytes) = (attempt.started, attempt.bytes);
+        let manifest = self.manifest(attempt);
+        let permit = self.publish(&manifest).await?;
+        let took = self.job.clock.elapsed().saturating_sub(started);
+        let metrics = &self.job.metrics;
+        metrics.state_bytes.fetch_add(bytes, Relaxed);
+        metrics.checkpoint_micros.store(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Relaxed);
+        self.committers.commit(&mut self.run, permit, &manifest).await?;
+        self.parent = Some(epoch);
+        metrics.epoch.store(epoch.0, Relaxed);
+        metrics.checkpoints.fetch_add(1, Relaxed);
+        tracing::debug!(%epoch, ?took, bytes, "checkpoint complete");
+        if manifest.finished || epoch.0 % COLLECT_EVERY == 0 {
+            collect_garbage(&mut self.run, self.job.spec.checkpoint.retain).await?;
+        }
+        Ok(())
+    }
+
+    /// Puts the manifest and does not let go of it while its outcome is unknown: its epoch is neither subsumed nor
+    /// abandoned until some entry holds its place in the log.
+    async fn publish(&mut self, manifest: &Manifest) -> Result<CommitPermit, Error> {
+        let give_up = self.job.clock.elapsed() + self.job.spec.checkpoint.timeout;
+        loop {
+            match self.run.publish(manifest.clone()).await {
+                Ok(permit) => return Ok(permit),
+                Err(error) if error.may_pass() && self.job.clock.elapsed() < give_up => {
+                    tracing::warn!(epoch = %manifest.epoch, error = %error, "the manifest's outcome is not known yet");
+                    tokio::time::sleep(DOUBT_DELAY).await;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn manifest(&mut self, mut attempt: Attempt) -> Manifest {
+        let epoch = attempt.barrier.epoch;
+        let job = self.job;
+        let nodes = job.plan.nodes.iter().map(|node| {
+            let code = job.code.get(&node.name);
+            let mut committables = self.carry.remove(&node.name).unwrap_or_default();
+            committables.sort_by_key(|staged| (staged.epoch, staged.subtask));
+            NodeEntry {
+                name: node.name.clone(),
+                kind: match node.kind {
+                    NodeKind::Source(_) => NodeKindEntry::Source,
+                    NodeKind::Operator(_) => NodeKindEntry::Operator,
+                    NodeKind::Sink(_) => NodeKindEntry::Sink,
+                },
+                parallelism: node.parallelism,
+                plugin: code.map(|code| PluginEntry {
+                    digest: code.digest,
+                    name: code.descriptor.name.clone(),
+                    version: code.descriptor.version.clone(),
+                    state_version: code.descriptor.state_version,
+                }),
+                subtasks: (0..node.parallelism)
+                    .filter_map(|subtask| attempt.entries.remove(&TaskId { node: node.name.clone(), subtask }))
+                    .collect(),
+                committables,
+            }
+        });
+        Manifest {
+            job: job.spec.name.clone(),
+            job_id: self.run.job_id(),
+            epoch,
+            generation: self.run.generation(),
+            parent: self.parent,
+            created_at: job.clock.now(),
+            finished: attempt.finished,
+            key_groups: job.spec.key_groups,
+            pipeline: *blake3::hash(job.text.as_bytes()).as_bytes(),
+            nodes: nodes.collect(),
+        }
+    }
+}
+
+fn gone() -> Error {
+    Error::new(ErrorKind::Job, "a task has ended before the job did")
+}
+
+impl std::fmt::Debug for Coordinator<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Coordinator").field("participants", &self.participants).finish_non_exhaustive()
+    }
+}
+
+/// Notes in the numbers of a job that it starts over.
+pub(super) fn note_restart(metrics: &JobMetrics) {
+    metrics.restarts.fetch_add(1, Relaxed);
+}

@@ -1,0 +1,255 @@
+//! Starts a job's tasks, watches them end, and starts over from the last checkpoint or gives up.
+//!
+//! Every start claims the job anew, also in the same process: that fences whatever an earlier run still has on its way. The
+//! first failure ends its siblings, and the error that is shown is the one that came first.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::commit::Committers;
+use super::coordinator::{Coordinator, note_restart};
+use super::{Job, Outcome};
+use crate::checkpoint::{Begun, JobStore, Manifest, Start, begin};
+use crate::error::{Error, ErrorKind};
+use crate::flow::{Blueprint, FlowContext, TaskError, Tasks};
+use crate::model::TaskId;
+
+/// How long siblings of a failed task have to end by themselves before they are aborted: one of them may hold the cause.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Runs a job, and restarts it as its settings say.
+pub(super) async fn run(job: &Job, start: Start, mut stop: watch::Receiver<bool>) -> Result<Outcome, Error> {
+    let settings = &job.spec.restart;
+    let mut start = start;
+    let mut in_a_row = 0;
+    loop {
+        let complete = job.metrics.checkpoints.load(Relaxed);
+        let error = match run_once(job, start, stop.clone()).await {
+            Ok(outcome) => return Ok(outcome),
+            Err(Failure::Final(error)) => return Err(error),
+            Err(Failure::MayPass(error)) => error,
+        };
+        // `--fresh` and `--from` are in the log now: a restart goes on with what they began.
+        start = Start::Resume;
+        if job.metrics.checkpoints.load(Relaxed) > complete {
+            in_a_row = 0;
+        }
+        if *stop.borrow() {
+            return Err(error);
+        }
+        if in_a_row >= settings.attempts {
+            return Err(Error::new(
+                ErrorKind::Job,
+                format!("job {:?} is given up after {in_a_row} restarts without a checkpoint", job.spec.name),
+            )
+            .help(error.remedy().unwrap_or("mend the cause and run it again: it goes on from its last checkpoint"))
+            .caused_by(error));
+        }
+        let pause = settings.delay.saturating_mul(2u32.saturating_pow(in_a_row)).min(settings.max_delay);
+        in_a_row += 1;
+        note_restart(&job.metrics);
+        tracing::warn!("{}", error.report());
+        tracing::warn!(attempt = in_a_row, of = settings.attempts, ?pause, "restarting from the last checkpoint");
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            Ok(_) = stop.wait_for(|stop| *stop) => return Err(error),
+        }
+    }
+}
+
+/// Why a run ended badly.
+enum Failure {
+    /// Starting over may help.
+    MayPass(Error),
+    /// It would not.
+    Final(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        match error.kind() {
+            ErrorKind::Job | ErrorKind::Store => Self::MayPass(error),
+            _ => Self::Final(error),
+        }
+    }
+}
+
+impl From<TaskError> for Failure {
+    fn from(error: TaskError) -> Self {
+        if error.may_pass() { Self::MayPass(error.into()) } else { Self::Final(error.into()) }
+    }
+}
+
+/// One run: claim, recover, work.
+async fn run_once(job: &Job, start: Start, stop: watch::Receiver<bool>) -> Result<Outcome, Failure> {
+    let store = JobStore::new(&job.store, &job.spec.name);
+    let (mut run, restore, commit_needed) = match begin(&store, start, &job.clock).await.map_err(Error::from)? {
+        Begun::Finished(manifest) => return Ok(Outcome::Finished { epoch: manifest.epoch, before: true }),
+        Begun::Run { run, restore, commit_needed } => (run, restore, commit_needed),
+    };
+    if let Some(manifest) = &restore {
+        check_shape(job, manifest)?;
+    }
+    // What the tip prepared becomes visible before any sink opens; what nobody will ever name goes.
+    let committers = Committers::new(job, run.job_id())?;
+    if let (Some(manifest), true) = (&restore, commit_needed) {
+        tracing::info!(epoch = %manifest.epoch, "the last checkpoint was not committed: committing it now");
+        let permit = run.permit_tip().await.map_err(Error::from)?;
+        committers.commit(&mut run, permit, manifest).await?;
+    }
+    committers.collect(&run).await?;
+    match &restore {
+        Some(manifest) => {
+            tracing::info!(job = job.spec.name, generation = %run.generation(), epoch = %manifest.epoch, "restored");
+        }
+        None => tracing::info!(job = job.spec.name, generation = %run.generation(), "started at the beginning"),
+    }
+    store.put_spec(run.job_id(), &job.text).await.map_err(Error::from)?;
+
+    let subtasks: usize = job.plan.nodes.iter().map(|node| node.parallelism as usize).sum();
+    let (events, event_receiver) = mpsc::channel(4 * subtasks + 16);
+    let context = Arc::new(FlowContext {
+        generation: run.generation(),
+        clock: job.clock.clone(),
+        store: run.store().clone(),
+        events,
+        metrics: Arc::clone(&job.metrics),
+        batch: job.spec.batch.clone(),
+    });
+    let blueprint = Blueprint {
+        spec: &job.spec,
+        plan: &job.plan,
+        code: &job.code,
+        job_id: run.job_id(),
+        restore: restore.as_ref(),
+        context,
+    };
+    let Tasks { tasks, barriers, participants } = blueprint.build().await?;
+    drop(blueprint);
+    let coordinator = Coordinator {
+        job,
+        run,
+        committers,
+        events: event_receiver,
+        barriers,
+        participants: participants.into_iter().collect(),
+        carry: BTreeMap::new(),
+        parent: restore.as_ref().map(|manifest| manifest.epoch),
+        stop,
+    };
+    let mut running = Running::default();
+    for (id, task) in tasks {
+        running.spawn(id, task);
+    }
+    let driven = tokio::select! {
+        biased;
+        failure = running.failed() => Err(failure),
+        outcome = coordinator.drive() => Ok(outcome),
+    };
+    match driven {
+        Ok(Ok(outcome)) => {
+            running.finish().await?;
+            Ok(outcome)
+        }
+        Ok(Err(error)) => {
+            // The coordinator may only have noticed that a task is gone.
+            let cause = running.cause().await;
+            running.tasks.shutdown().await;
+            Err(cause.map_or_else(|| error.into(), Failure::from))
+        }
+        Err(failure) => {
+            let cause = if matches!(failure, TaskError::Closed) { running.cause().await } else { None };
+            running.tasks.shutdown().await;
+            Err(cause.unwrap_or(failure).into())
+        }
+    }
+}
+
+/// Whether a checkpoint belongs to this pipeline, as far as the whole of it goes; each task checks its own part.
+fn check_shape(job: &Job, manifest: &Manifest) -> Result<(), Error> {
+    let refuse = |message: String, help: &str| Err(Error::new(ErrorKind::State, message).help(help));
+    if manifest.key_groups != job.spec.key_groups {
+        return refuse(
+            format!(
+                "checkpoint {} has {} key groups, and the pipeline has {}: they are fixed for the life of a job",
+                manifest.epoch, manifest.key_groups, job.spec.key_groups
+            ),
+            "set key_groups back, or start anew with --fresh",
+        );
+    }
+    let known = |name: &str| job.plan.nodes.iter().any(|node| node.name.as_str() == name);
+    if let Some(lost) = manifest.nodes.iter().find(|node| !known(node.name.as_str())) {
+        return refuse(
+            format!(
+                "checkpoint {} holds state of node {:?}, which the pipeline has no more",
+                manifest.epoch,
+                lost.name.as_str()
+            ),
+            "put the node back under that name, or start anew with --fresh",
+        );
+    }
+    Ok(())
+}
+
+/// The tasks of a run, by name.
+#[derive(Default)]
+struct Running {
+    tasks: JoinSet<Result<(), TaskError>>,
+    names: BTreeMap<tokio::task::Id, TaskId>,
+}
+
+impl Running {
+    fn spawn(&mut self, id: TaskId, task: impl Future<Output = Result<(), TaskError>> + Send + 'static) {
+        let handle = self.tasks.spawn(task);
+        self.names.insert(handle.id(), id);
+    }
+
+    /// The next task that ends badly. Never returns while tasks end well.
+    async fn failed(&mut self) -> TaskError {
+        loop {
+            match self.next().await {
+                Some(Err(error)) => return error,
+                Some(Ok(())) => {}
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    async fn next(&mut self) -> Option<Result<(), TaskError>> {
+        Some(match self.tasks.join_next().await? {
+            Ok(result) => result,
+            Err(join) => {
+                let task = self.names.get(&join.id()).cloned();
+                let task = task.unwrap_or_else(|| TaskId { node: crate::model::NodeName::new("?"), subtask: 0 });
+                Err(TaskError::Panic { task, what: join.to_string() })
+            }
+        })
+    }
+
+    /// Looks for the error that made the others end, for a short while.
+    async fn cause(&mut self) -> Option<TaskError> {
+        let search = async {
+            while let Some(result) = self.next().await {
+                match result {
+                    Ok(()) | Err(TaskError::Closed) => {}
+                    Err(error) => return Some(error),
+                }
+            }
+            None
+        };
+        tokio::time::timeout(GRACE, search).await.ok().flatten()
+    }
+
+    /// Waits for tasks that have nothing more to do.
+    async fn finish(&mut self) -> Result<(), Failure> {
+        while let Some(result) = self.next().await {
+            result?;
+        }
+        Ok(())
+    }
+}

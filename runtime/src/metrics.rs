@@ -1,0 +1,99 @@
+//! Numbers about a running job: what each node has taken, given and put aside.
+//!
+//! Counters are atomics that the data path adds to once a batch; whoever shows them reads them at any time. They
+//! start at zero with each run of a job and are not part of a checkpoint.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+
+use crate::model::{NO_TIME, NodeName, Timestamp};
+
+/// The numbers of one node, over all its subtasks.
+#[derive(Debug)]
+pub struct NodeMetrics {
+    /// Records that came in; of a source, records that it read.
+    pub records_in: AtomicU64,
+    /// Records that went out; of a sink, none.
+    pub records_out: AtomicU64,
+    /// Bytes of the batches that came in.
+    pub bytes_in: AtomicU64,
+    /// Records that went to the port `rejected`.
+    pub rejected: AtomicU64,
+    /// Records that were skipped because they could not be used.
+    pub skipped: AtomicU64,
+    /// Calls that asked to be repeated.
+    pub retries: AtomicU64,
+    /// The newest watermark that a subtask has seen.
+    watermark: AtomicI64,
+}
+
+impl Default for NodeMetrics {
+    fn default() -> Self {
+        Self {
+            records_in: AtomicU64::new(0),
+            records_out: AtomicU64::new(0),
+            bytes_in: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
+            skipped: AtomicU64::new(0),
+            retries: AtomicU64::new(0),
+            watermark: AtomicI64::new(NO_TIME),
+        }
+    }
+}
+
+impl NodeMetrics {
+    /// Adds to a counter.
+    #[inline]
+    pub fn add(counter: &AtomicU64, n: u64) {
+        counter.fetch_add(n, Relaxed);
+    }
+
+    /// Notes a watermark.
+    pub fn advance(&self, to: Timestamp) {
+        self.watermark.fetch_max(to, Relaxed);
+    }
+
+    /// The newest watermark that a subtask has seen; none before the first.
+    pub fn watermark(&self) -> Option<Timestamp> {
+        Some(self.watermark.load(Relaxed)).filter(|&time| time != NO_TIME)
+    }
+}
+
+/// The numbers of a job.
+#[derive(Debug, Default)]
+pub struct JobMetrics {
+    nodes: BTreeMap<NodeName, Arc<NodeMetrics>>,
+    /// Records that sources handed out and timers that fired: when it stands still, there is nothing to checkpoint.
+    pub activity: AtomicU64,
+    /// The newest complete checkpoint of this run; 0 before the first.
+    pub epoch: AtomicU64,
+    /// How long the newest complete checkpoint took from its start to its manifest, in microseconds.
+    pub checkpoint_micros: AtomicU64,
+    /// Checkpoints that this run completed.
+    pub checkpoints: AtomicU64,
+    /// Checkpoint attempts of this run that failed.
+    pub checkpoints_failed: AtomicU64,
+    /// Bytes of state that this run wrote.
+    pub state_bytes: AtomicU64,
+    /// How often the job was restarted.
+    pub restarts: AtomicU64,
+}
+
+impl JobMetrics {
+    /// Numbers for these nodes.
+    pub fn new(nodes: impl IntoIterator<Item = NodeName>) -> Self {
+        let nodes = nodes.into_iter().map(|name| (name, Arc::default())).collect();
+        Self { nodes, ..Self::default() }
+    }
+
+    /// The numbers of a node; a node that is not part of the job gets some that nobody reads.
+    pub fn node(&self, name: &NodeName) -> Arc<NodeMetrics> {
+        self.nodes.get(name).cloned().unwrap_or_default()
+    }
+
+    /// All nodes, by name.
+    pub fn nodes(&self) -> impl Iterator<Item = (&NodeName, &NodeMetrics)> {
+        self.nodes.iter().map(|(name, metrics)| (name, metrics.as_ref()))
+    }
+}
