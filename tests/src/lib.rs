@@ -58,7 +58,8 @@ pub fn january() -> PathBuf {
 
 /// Writes the flights of 2013 as one file a month, `2013-01.csv` to `2013-12.csv`, into a folder.
 pub fn write_months(folder: &Path) {
-    let packed = fs::File::open(root().join("examples/flight-delays/data/flights-2013.csv.gz")).expect("the year is there");
+    let packed =
+        fs::File::open(root().join("examples/flight-delays/data/flights-2013.csv.gz")).expect("the year is there");
     let mut text = String::new();
     flate2::read::MultiGzDecoder::new(packed).read_to_string(&mut text).expect("the year unpacks");
     let (header, rows) = text.split_once('\n').expect("a header");

@@ -14,7 +14,9 @@ use tokio::sync::{mpsc, watch};
 
 use super::commit::Committers;
 use super::{Job, Outcome};
-use crate::checkpoint::{CommitPermit, Manifest, NodeEntry, NodeKindEntry, PluginEntry, Run, SubtaskEntry, collect_garbage};
+use crate::checkpoint::{
+    CommitPermit, Manifest, NodeEntry, NodeKindEntry, PluginEntry, Run, SubtaskEntry, collect_garbage,
+};
 use crate::error::{Error, ErrorKind};
 use crate::flow::Event;
 use crate::metrics::JobMetrics;
@@ -178,9 +180,13 @@ impl Coordinator<'_> {
         if attempt.barrier.last || *failures > tolerated {
             return Err(Error::new(
                 ErrorKind::Job,
-                format!("checkpoint {epoch} failed, number {failures} in a row of which {tolerated} are tolerated: {reason}"),
+                format!(
+                    "checkpoint {epoch} failed, number {failures} in a row of which {tolerated} are tolerated: {reason}"
+                ),
             )
-            .help("see what is slow or out of reach; checkpoint.timeout and checkpoint.tolerated_failures set the limits"));
+            .help(
+                "see what is slow or out of reach; checkpoint.timeout and checkpoint.tolerated_failures set the limits",
+            ));
         }
         Ok(())
     }

@@ -127,6 +127,8 @@ pub struct SourceSpec {
     pub out_of_orderness: Duration,
     /// After how long without a record the source counts as idle. Default never.
     pub idle_after: Option<Duration>,
+    /// How many records a second it hands out at most, over all subtasks. Default as many as it can.
+    pub rate: Option<f64>,
     /// What is done about a malformed record.
     pub on_error: OnError,
 }
@@ -197,8 +199,6 @@ pub struct GeneratorSpec {
     pub seed: u64,
     /// How many, over all subtasks; none never ends.
     pub records: Option<u64>,
-    /// Records a second over all subtasks; none is as fast as possible.
-    pub rate: Option<f64>,
     /// How many different keys. Default 1,000.
     pub keys: u64,
     /// How keys are spread.
