@@ -13,6 +13,7 @@
 //! [`model`], [`error`], [`pointer`], [`clock`]; [`plan`]; `checkpoint`, [`plugin`] and [`connector`], which do not know one
 //! another; `flow`, the data path; `job`, the ring of coordinator and supervisor; `cli`.
 
+pub mod checkpoint;
 pub mod clock;
 pub mod connector;
 pub mod error;
