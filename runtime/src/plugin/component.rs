@@ -65,7 +65,9 @@ impl ComponentError {
             Self::NoMetadata => {
                 "export an operator: `weir_sdk::export!(YourType);` in the crate's root, or build with a tool that makes components"
             }
-            Self::Encode(_) => "build the crate anew with one version of the SDK; a module edited after linking loses its metadata",
+            Self::Encode(_) => {
+                "build the crate anew with one version of the SDK; a module edited after linking loses its metadata"
+            }
             Self::Contract(_) => {
                 "build against the contract of this weir (`wit/`, package weir:plugin@0.1): a world of it must be exported whole"
             }
