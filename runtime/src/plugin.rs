@@ -4,6 +4,9 @@
 //! code in the benches, which measure what a guest costs. This room knows no channels and no epochs of its own: it is
 //! called, and answers.
 
+pub mod build;
+pub mod component;
+
 use async_trait::async_trait;
 
 use crate::model::{Batch, Chunk, Epoch, Scope, SegmentKind, SnapshotMode, Timestamp};
