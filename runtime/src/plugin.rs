@@ -4,6 +4,8 @@
 //! code in the benches, which measure what a guest costs. This room knows no channels and no epochs of its own: it is
 //! called, and answers.
 
+mod bindings;
+
 use async_trait::async_trait;
 
 use crate::model::{Batch, Chunk, Epoch, Scope, SegmentKind, SnapshotMode, Timestamp};
