@@ -1,1 +1,3 @@
-//! x
+//! What the tests of the whole share.
+
+pub mod guests;

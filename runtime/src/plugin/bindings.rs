@@ -77,11 +77,7 @@ pub(super) fn chunk(chunk: model::Chunk) -> snapshots::Chunk {
         SegmentKind::Base => snapshots::SegmentKind::Base,
         SegmentKind::Delta => snapshots::SegmentKind::Delta,
     };
-    snapshots::Chunk {
-        source: snapshots::Segment { scope, kind },
-        origin: chunk.origin,
-        data: Vec::from(chunk.data),
-    }
+    snapshots::Chunk { source: snapshots::Segment { scope, kind }, origin: chunk.origin, data: Vec::from(chunk.data) }
 }
 
 /// What a snapshot has to contain.

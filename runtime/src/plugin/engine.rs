@@ -6,9 +6,9 @@
 //! The engine refuses an instance before the operating system would: one memory mapping too many ends the process
 //! from within an ordinary allocation, and no error handling helps then.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::sync::Arc;
 
 use wasmtime::{Config, Engine, EngineWeak, InstanceAllocationStrategy, PoolingAllocationConfig, WasmBacktraceDetails};
 

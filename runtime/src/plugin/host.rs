@@ -154,7 +154,9 @@ impl HostState {
     fn emit(&mut self, port: u32, batch: Batch) -> Result<(), Breach> {
         let Some(keyed) = self.output_keyed.get(port as usize) else {
             let ports = self.output_keyed.len();
-            return Err(Breach::Contract(format!("output.emit on port {port}, but the plugin has {ports} output ports")));
+            return Err(Breach::Contract(format!(
+                "output.emit on port {port}, but the plugin has {ports} output ports"
+            )));
         };
         batch.validate().map_err(|fault| Breach::Contract(format!("output.emit on port {port}: {fault}")))?;
         let without_key = || batch.keys.offsets.is_empty() || batch.keys.nulls.iter().any(|&bits| bits != 0);
@@ -210,6 +212,7 @@ impl HostState {
 #[component(record)]
 struct BatchList {
     timestamps: WasmList<i64>,
+    #[allow(dead_code, reason = "what a guest says of hashes is not used")]
     hashes: WasmList<u64>,
     #[component(name = "key-offsets")]
     key_offsets: WasmList<u32>,
@@ -254,11 +257,7 @@ impl BatchList {
                 bytes: bytes(&self.values),
                 nulls: bytes(&self.value_nulls),
             },
-            headers: Column {
-                offsets: offsets(&self.header_offsets),
-                bytes: bytes(&self.headers),
-                nulls: Vec::new(),
-            },
+            headers: Column { offsets: offsets(&self.header_offsets), bytes: bytes(&self.headers), nulls: Vec::new() },
         }
     }
 }

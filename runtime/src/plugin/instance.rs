@@ -17,7 +17,7 @@ use wasmtime::{Store, UpdateDeadline};
 use super::bindings::{self, checkpoint, processor, types};
 use super::engine::SharedEngine;
 use super::host::{Call, HostState, Lent, Log, Rejected};
-use super::limits::{self, Breach, ITEM_BYTES, Meter, TEXT_BYTES_MAX, clean};
+use super::limits::{self, Meter, TEXT_BYTES_MAX, clean};
 use super::metrics::TaskMetrics;
 use super::{Operator, OperatorError, Output, SnapshotWriter};
 use crate::model::{Batch, Chunk, Epoch, SnapshotMode, StateKind, TaskInfo, Timestamp};
@@ -75,8 +75,7 @@ impl Instance {
         let place = code.engine.place().map_err(|breach| limits::operator_error(first.name(), &breach.into(), None))?;
         let wall = limits.wall;
         let hostcall_bytes = limits.output_bytes.saturating_add(4 << 20);
-        let mut store =
-            Store::new(code.engine.engine(), HostState::new(Meter::new(limits), log, metrics, place));
+        let mut store = Store::new(code.engine.engine(), HostState::new(Meter::new(limits), log, metrics, place));
         store.limiter(|state| &mut state.meter);
         store.set_hostcall_fuel(usize::try_from(hostcall_bytes).unwrap_or(usize::MAX));
         store.epoch_deadline_callback(|mut context| {
@@ -95,9 +94,8 @@ impl Instance {
             let checkpoint = code.checkpoint.as_ref().map(|indices| indices.load(&mut store, &instance)).transpose()?;
             Ok((processor, checkpoint))
         });
-        let (processor, checkpoint) = loaded.map_err(|error| {
-            limits::operator_error(first.name(), &error, store.data().log.last_error.as_deref())
-        })?;
+        let (processor, checkpoint) = loaded
+            .map_err(|error| limits::operator_error(first.name(), &error, store.data().log.last_error.as_deref()))?;
         Ok(Self {
             engine: Arc::clone(&code.engine),
             store: Some(store),

@@ -24,9 +24,6 @@ use crate::plan::LimitsSpec;
 /// once in each.
 pub const TICK: Duration = Duration::from_millis(1);
 
-/// The largest component that is loaded.
-pub const COMPONENT_BYTES_MAX: usize = 256 << 20;
-
 /// Stack of a guest, in bytes, apart from what it keeps in its own memory.
 pub(super) const STACK_BYTES_MAX: usize = 512 << 10;
 
@@ -95,10 +92,6 @@ pub(super) struct Meter {
 impl Meter {
     pub(super) fn new(limits: LimitsSpec) -> Self {
         Self { limits, memory_bytes: 0, ticks: 0, output_bytes: 0, state_bytes: 0 }
-    }
-
-    pub(super) fn limits(&self) -> &LimitsSpec {
-        &self.limits
     }
 
     /// Forgets what the last call used.
@@ -270,7 +263,6 @@ pub(super) fn bytes(n: u64) -> String {
     }
     format!("{n} bytes")
 }
-
 
 #[cfg(test)]
 mod tests {

@@ -1,16 +1,16 @@
 //! Numbers that plugins report, kept for whoever wants to read them.
 //!
 //! One table for each subtask; a restarted instance goes on with the table of its predecessor. A subtask has at most
-//! [`SERIES_MAX`] series: what a guest names is not allowed to fill the host's memory.
+//! 64 series: what a guest names is not allowed to fill the host's memory.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Series of one subtask.
-pub const SERIES_MAX: usize = 64;
+pub(super) const SERIES_MAX: usize = 64;
 
 /// The longest name of a series, in bytes.
-pub const NAME_BYTES_MAX: usize = 64;
+pub(super) const NAME_BYTES_MAX: usize = 64;
 
 /// What a series says.
 #[derive(Clone, Copy, Debug, PartialEq)]
