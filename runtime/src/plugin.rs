@@ -6,6 +6,23 @@
 
 pub mod build;
 pub mod component;
+pub mod registry;
+
+mod bindings;
+mod cache;
+mod describe;
+mod engine;
+mod error;
+mod host;
+mod instance;
+mod limits;
+mod load;
+mod metrics;
+
+pub use error::PluginError;
+pub use limits::TICK;
+pub use load::{HostOptions, Plugin, PluginHost};
+pub use metrics::{Metric, MetricValue};
 
 use async_trait::async_trait;
 
@@ -113,7 +130,7 @@ pub enum OperatorError {
         limit: String,
         /// How far it came.
         value: String,
-        /// The key under `limits` that raises it.
+        /// The key under `limits` that raises it; empty where nothing does.
         setting: &'static str,
     },
     /// It broke the contract: a malformed batch, a port that does not exist, a call where it is not allowed.

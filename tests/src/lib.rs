@@ -1,6 +1,8 @@
 //! What the scenario tests share: the binary and the plugins, built once; pipelines in folders of their own; a reader of
 //! published output that is as strict as a reader can be.
 
+pub mod guests;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
