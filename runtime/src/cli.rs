@@ -10,7 +10,7 @@ use crate::error::Error;
 mod inspect;
 mod output;
 mod pipeline;
-pub mod plugin;
+//PLUGIN pub mod plugin;
 mod progress;
 mod run;
 
@@ -37,9 +37,7 @@ enum Command {
     Run(run::RunArgs),
     /// Check a pipeline: its plan, and the guarantee of each path from source to sink
     Check(run::CheckArgs),
-    /// Make, build and look into plugins
-    #[command(subcommand)]
-    Plugin(plugin::PluginCommand),
+    //PLUGIN Plugin(plugin::PluginCommand),
     /// Look at checkpoints
     #[command(subcommand)]
     Checkpoint(inspect::CheckpointCommand),
@@ -55,7 +53,7 @@ impl Cli {
         match self.command {
             Command::Run(args) => args.run(),
             Command::Check(args) => args.run(),
-            Command::Plugin(command) => command.run(),
+            //PLUGIN Command::Plugin(command) => command.run(),
             Command::Checkpoint(command) => command.run(),
         }
     }

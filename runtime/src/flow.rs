@@ -272,7 +272,7 @@ impl Blueprint<'_> {
                     .map_err(|e| refuse(format!("its state cannot be read: {e}")))?;
                 operator.restore(written, chunks).await.map_err(|e| failed("while its state was restored", e))?;
             }
-            segments = Some(SegmentSet::from_refs(entry.segments.clone()));
+            segments = Some(SegmentSet::new(entry.segments.clone()));
         }
         let stateful = code.descriptor.state != StateKind::Stateless;
         Ok(OperatorStage::new(operator, stateful, segments, wake_at, records))

@@ -14,6 +14,7 @@
 //! another; `flow`, the data path; `job`, the ring of coordinator and supervisor; `cli`.
 
 pub mod checkpoint;
+pub mod cli;
 pub mod clock;
 pub mod connector;
 pub mod error;

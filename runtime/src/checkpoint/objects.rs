@@ -462,6 +462,11 @@ impl JobStore {
         local.sweep(&folder, is_old).map_err(|source| CheckpointError::unreachable("sweep", &folder, source))
     }
 
+    /// Keeps the pipeline file that a run was started with, for whoever looks later. Nothing reads it back to decide.
+    pub async fn put_spec(&self, text: &str) -> Result<(), CheckpointError> {
+        self.store.put(&self.path("spec.toml"), Bytes::copy_from_slice(text.as_bytes()).into()).await
+    }
+
     /// Writes a pack. Durable when it returns; it belongs to nobody until a manifest names it.
     ///
     /// May be repeated: the name stands for the content. It is written even if it is there already (I8).

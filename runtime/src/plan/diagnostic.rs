@@ -168,7 +168,11 @@ pub struct Diagnostics {
 
 impl Diagnostics {
     /// Orders what was found; nothing if nothing was.
-    pub(super) fn collect(source: &SourceText, mut list: Vec<Diagnostic>) -> Result<(), Self> {
+    ///
+    /// # Errors
+    ///
+    /// All of it, if there is anything.
+    pub fn collect(source: &SourceText, mut list: Vec<Diagnostic>) -> Result<(), Self> {
         if list.is_empty() {
             return Ok(());
         }

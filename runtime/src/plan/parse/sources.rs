@@ -15,7 +15,7 @@ use crate::plan::{
 };
 use crate::pointer::Pointer;
 
-const FILE_KEYS: [&str; 12] = [
+const FILE_KEYS: [&str; 13] = [
     "connector",
     "path",
     "format",
@@ -28,13 +28,14 @@ const FILE_KEYS: [&str; 12] = [
     "idle_after",
     "on_error",
     "parallelism",
+    "rate",
 ];
 
 const GENERATOR_KEYS: [&str; 12] = [
     "connector",
+    "rate",
     "seed",
     "records",
-    "rate",
     "keys",
     "distribution",
     "value_bytes",
@@ -63,6 +64,7 @@ pub(super) fn source(
     let parallelism = parallelism(cx, s, key_groups);
     let out_of_orderness = s.duration(cx, "out_of_orderness", Duration::ZERO..=DURATION_MAX).unwrap_or_default();
     let idle_after = s.duration(cx, "idle_after", Duration::from_millis(1)..=DURATION_MAX);
+    let rate = rate(cx, s);
     let file = which == Some(Which::File);
     let (on_error, dead_letter) = if file { on_error(cx, s, "on_error") } else { (OnError::Fail, None) };
     let (event_time, event_time_unit) = if file { event_time(cx, s) } else { (None, None) };
@@ -86,6 +88,7 @@ pub(super) fn source(
         event_time_unit,
         out_of_orderness,
         idle_after,
+        rate,
         on_error,
     });
     let (kind, span) = (Kind::Source, s.place.clone());
@@ -203,7 +206,6 @@ fn generator(cx: &mut Context<'_>, s: &Section<'_, '_>) -> GeneratorSpec {
     GeneratorSpec {
         seed: s.integer(cx, "seed", any.clone()).unwrap_or(0),
         records: s.integer(cx, "records", any),
-        rate: rate(cx, s),
         keys: s.integer(cx, "keys", 1..=i64::MAX.cast_unsigned()).unwrap_or(1_000),
         distribution: s.choice(cx, "distribution", &spread).unwrap_or(Distribution::Uniform),
         value_bytes: value_bytes.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(84),
