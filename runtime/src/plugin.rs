@@ -6,6 +6,7 @@
 
 pub mod build;
 pub mod component;
+pub mod scaffold;
 
 use async_trait::async_trait;
 
