@@ -10,7 +10,7 @@ use crate::error::Error;
 mod inspect;
 mod output;
 mod pipeline;
-//PLUGIN pub mod plugin;
+pub mod plugin;
 mod progress;
 mod run;
 
@@ -37,7 +37,9 @@ enum Command {
     Run(run::RunArgs),
     /// Check a pipeline: its plan, and the guarantee of each path from source to sink
     Check(run::CheckArgs),
-    //PLUGIN Plugin(plugin::PluginCommand),
+    /// Make, build and look into plugins
+    #[command(subcommand)]
+    Plugin(plugin::PluginCommand),
     /// Look at checkpoints
     #[command(subcommand)]
     Checkpoint(inspect::CheckpointCommand),
@@ -53,7 +55,7 @@ impl Cli {
         match self.command {
             Command::Run(args) => args.run(),
             Command::Check(args) => args.run(),
-            //PLUGIN Command::Plugin(command) => command.run(),
+            Command::Plugin(command) => command.run(),
             Command::Checkpoint(command) => command.run(),
         }
     }
