@@ -22,14 +22,12 @@ pub use crate::model::Guarantee;
 pub use blackhole::{Blackhole, Tally};
 pub use stdout::StdoutSink;
 
-use crate::clock::Clock;
 use crate::model::{Batch, BatchLimit, CommitIdentity, Committable, Epoch, Generation, JobId, SplitPosition};
 use crate::plan::{SinkConnector, SinkSpec, SourceConnector, SourceSpec};
 
 /// Opens a subtask of a source: at `positions`, or at its beginning where there are none.
 ///
-/// `dir` is the folder of the pipeline file, where relative paths start. `clock` paces a source that has a rate.
-/// `positions` may hold those of all subtasks of the node: each takes its own.
+/// `dir` is the folder of the pipeline file, where relative paths start. `positions` may hold those of all subtasks of the node: each takes its own.
 ///
 /// # Errors
 ///
@@ -40,15 +38,12 @@ pub fn open_source(
     dir: &Path,
     context: &TaskContext,
     positions: &[SplitPosition],
-    clock: &Clock,
 ) -> Result<Box<dyn Source>, ConnectorError> {
     Ok(match &spec.connector {
         SourceConnector::File(file) => {
             Box::new(file_source::FileSource::open(spec, file, dir, context, positions)?) as Box<dyn Source>
         }
-        SourceConnector::Generator(generator) => {
-            Box::new(generator::Generator::open(generator, context, positions, clock)?)
-        }
+        SourceConnector::Generator(generator) => Box::new(generator::Generator::open(generator, context, positions)?),
     })
 }
 

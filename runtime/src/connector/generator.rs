@@ -2,21 +2,14 @@
 //!
 //! With `h = splitmix64(i + mix(seed))`, where `mix(0)` is 0: the key is `h % keys`, or by Zipf
 //! `floor((keys + 1)^u) - 1` with `u` the upper 53 bits of `h` as a fraction; the number in the value is `h & 0xffff`; the
-//! event time is `i` steps after 1970. Subtask `s` of `p` makes the records `s`, `s + p`, `s + 2p`, … A rate is kept by
-//! comparing what was made with what the clock allows, so a poll never waits, and after a pause the source catches up.
-
-use std::time::Duration;
+//! event time is `i` steps after 1970. Subtask `s` of `p` makes the records `s`, `s + p`, `s + 2p`, …
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use super::{ConnectorError, Polled, Source, TaskContext};
-use crate::clock::Clock;
 use crate::model::{Batch, BatchLimit, Column, END_OF_TIME, SplitPosition, Timestamp};
 use crate::plan::{Distribution, GeneratorFormat, GeneratorSpec};
-
-/// The longest that a paced source asks to be left alone.
-const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// The most records and bytes of one batch, whatever its limit says.
 const RECORDS_MAX: usize = 1 << 20;
@@ -32,16 +25,6 @@ pub(super) struct Generator {
     log_keys: f64,
     /// The next record of this subtask.
     next: u64,
-    pace: Option<Pace>,
-}
-
-struct Pace {
-    clock: Clock,
-    /// Records a second of this subtask.
-    rate: f64,
-    start: Option<Duration>,
-    /// Since `start`.
-    made: u64,
 }
 
 /// Where a subtask goes on.
@@ -65,14 +48,13 @@ impl Generator {
         spec: &GeneratorSpec,
         context: &TaskContext,
         positions: &[SplitPosition],
-        clock: &Clock,
     ) -> Result<Self, ConnectorError> {
-        if spec.keys == 0 || spec.value_bytes < 8 || spec.rate.is_some_and(|rate| !(rate > 0.0 && rate.is_finite())) {
+        if spec.keys == 0 || spec.value_bytes < 8 {
             return Err(ConnectorError::mismatch(format!(
-                "a generator with keys = {}, value_bytes = {} and rate = {:?} makes no records",
-                spec.keys, spec.value_bytes, spec.rate
+                "a generator with keys = {} and value_bytes = {} makes no records",
+                spec.keys, spec.value_bytes
             ))
-            .help("let keys be at least 1, value_bytes at least 8, and rate above 0"));
+            .help("let keys be at least 1 and value_bytes at least 8"));
         }
         let parallelism = context.parallelism.max(1);
         let mut generator = Self {
@@ -81,12 +63,6 @@ impl Generator {
             salt: if spec.seed == 0 { 0 } else { splitmix64(spec.seed) },
             log_keys: (spec.keys as f64 + 1.0).ln(),
             next: u64::from(context.task.subtask),
-            pace: spec.rate.map(|rate| Pace {
-                clock: clock.clone(),
-                rate: rate / f64::from(parallelism),
-                start: None,
-                made: 0,
-            }),
             spec: spec.clone(),
         };
         if !positions.is_empty() {
@@ -129,8 +105,7 @@ impl Generator {
 
     /// All settings that a record depends on.
     fn fingerprint(&self) -> Vec<u8> {
-        let GeneratorSpec { seed, keys, distribution, value_bytes, format, event_time_step, records: _, rate: _ } =
-            &self.spec;
+        let GeneratorSpec { seed, keys, distribution, value_bytes, format, event_time_step, records: _ } = &self.spec;
         format!("seed {seed}, keys {keys} {distribution:?}, {value_bytes} bytes {format:?}, step {event_time_step}")
             .into_bytes()
     }
@@ -153,7 +128,7 @@ impl Generator {
     }
 
     /// How many records may be made now: none is the end, zero is not yet.
-    fn allowed(&mut self, limit: BatchLimit) -> Result<usize, Polled> {
+    fn allowed(&self, limit: BatchLimit) -> Result<usize, Polled> {
         let left = match self.spec.records {
             Some(records) => records.saturating_sub(self.next).div_ceil(u64::from(self.parallelism)),
             None => (u64::MAX - self.next) / u64::from(self.parallelism),
@@ -166,19 +141,7 @@ impl Generator {
             GeneratorFormat::Json => 80,
         };
         let by_bytes = (limit.bytes.min(BYTES_MAX) / record_bytes).max(1);
-        let mut count =
-            limit.records.clamp(1, RECORDS_MAX).min(by_bytes).min(usize::try_from(left).unwrap_or(usize::MAX));
-        if let Some(pace) = &mut self.pace {
-            let now = pace.clock.elapsed();
-            let since = now.saturating_sub(*pace.start.get_or_insert(now)).as_secs_f64();
-            let due = ((since * pace.rate) as u64).saturating_sub(pace.made);
-            if due == 0 {
-                let wait = ((pace.made + 1) as f64 / pace.rate - since).clamp(0.001, PAUSE_MAX.as_secs_f64());
-                return Err(Polled::Pending(Duration::from_secs_f64(wait)));
-            }
-            count = count.min(usize::try_from(due).unwrap_or(usize::MAX));
-            pace.made += count as u64;
-        }
+        let count = limit.records.clamp(1, RECORDS_MAX).min(by_bytes).min(usize::try_from(left).unwrap_or(usize::MAX));
         Ok(count)
     }
 
@@ -266,7 +229,6 @@ mod tests {
         GeneratorSpec {
             seed: 0,
             records: Some(10_000_000),
-            rate: None,
             keys: 1_000_000,
             distribution: Distribution::Uniform,
             value_bytes: 84,
@@ -280,7 +242,6 @@ mod tests {
         subtask: u32,
         parallelism: u32,
         positions: &[SplitPosition],
-        clock: &Clock,
     ) -> Result<Generator, ConnectorError> {
         let context = TaskContext {
             job: "job".into(),
@@ -388,24 +349,10 @@ mod tests {
     }
 
     #[test]
-    fn a_paced_source_makes_what_the_clock_allows_and_catches_up() {
-        let clock = Clock::manual(0);
-        let spec = GeneratorSpec { rate: Some(200.0), ..spec() };
-        let mut generator = open(&spec, 1, 2, &[], &clock).unwrap();
-        assert!(matches!(poll(&mut generator, 1000), Polled::Pending(wait) if wait == Duration::from_millis(10)));
-        clock.advance(Duration::from_millis(25));
-        assert_eq!(records(&mut generator, 1000).unwrap().len(), 2);
-        assert!(matches!(poll(&mut generator, 1000), Polled::Pending(wait) if wait <= Duration::from_millis(6)));
-        clock.advance(Duration::from_secs(10));
-        assert_eq!(records(&mut generator, 600).unwrap().len(), 600);
-        assert_eq!(records(&mut generator, 600).unwrap().len(), 400);
-    }
-
-    #[test]
     fn other_settings_than_those_of_the_checkpoint_are_refused() {
         let clock = Clock::manual(0);
         let positions = open(&spec(), 0, 1, &[], &clock).unwrap().positions();
-        let longer = GeneratorSpec { records: None, rate: Some(1.0), ..spec() };
+        let longer = GeneratorSpec { records: None, ..spec() };
         assert!(open(&longer, 0, 1, &positions, &clock).is_ok());
         for other in [
             GeneratorSpec { seed: 1, ..spec() },
@@ -416,6 +363,5 @@ mod tests {
             assert!(open(&other, 0, 1, &positions, &clock).is_err_and(|e| e.message.contains("seed 0, keys 1000000")));
         }
         assert!(open(&spec(), 0, 2, &positions, &clock).is_err());
-        assert!(open(&GeneratorSpec { rate: Some(0.0), ..spec() }, 0, 1, &[], &clock).is_err());
     }
 }
