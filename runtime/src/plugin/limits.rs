@@ -49,7 +49,7 @@ pub(super) const ITEM_BYTES: u64 = 256;
 pub(super) fn describe_limits() -> LimitsSpec {
     LimitsSpec {
         memory_bytes: 256 << 20,
-        cpu: Duration::from_secs(5),
+        cpu: Duration::from_secs(2),
         wall: Duration::from_secs(20),
         output_bytes: 0,
         state_bytes: 0,
@@ -298,6 +298,15 @@ mod tests {
         let error = meter.memory_growing(1 << 19, (1 << 19) + 65_536, None).expect_err("a third would be too much");
         let error = operator_error("process", &error, None);
         assert_eq!(error.to_string(), "plugin crossed its limit of 1 MiB memory in process: 1088 KiB");
+    }
+
+    #[test]
+    fn a_table_may_not_grow_without_end() {
+        let mut meter = Meter::new(LimitsSpec::default());
+        assert!(meter.table_growing(0, TABLE_ELEMENTS_MAX, None).is_ok_and(|grow| grow));
+        let error = meter.table_growing(0, TABLE_ELEMENTS_MAX + 1, None).expect_err("one too many");
+        let text = operator_error("open", &error, None).to_string();
+        assert_eq!(text, "plugin crossed its limit of 100000 table elements in open: 100001");
     }
 
     #[test]
