@@ -114,6 +114,7 @@ async fn each_limit_is_an_error_that_names_limit_value_and_setting() {
         ("process", "hoard", "32 MiB", "memory", "", "memory"),
         ("process", "flood", "8 MiB", "output", "", "output"),
         ("resume", "one-huge-batch", "8 MiB", "output", "9437456 bytes", "output"),
+        ("resume", "monstrous-batch", "8 MiB", "output", "more in a single list or text", "output"),
         ("advance", "flood-with-nothing", "8 MiB", "output", "8388864 bytes", "output"),
         ("process", "reject-flood", "8 MiB", "output", "", "output"),
         ("snapshot", "write-forever", "1 MiB", "state", "", "state"),
