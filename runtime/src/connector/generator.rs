@@ -51,6 +51,13 @@ struct Offset {
     parallelism: u32,
 }
 
+/// How much may be made now.
+enum Allowed {
+    Records(usize),
+    Wait(Duration),
+    End,
+}
+
 /// splitmix64: the output of the generator whose state is `state`.
 #[inline]
 fn splitmix64(state: u64) -> u64 {
@@ -152,14 +159,13 @@ impl Generator {
         }
     }
 
-    /// How many records may be made now: none is the end, zero is not yet.
-    fn allowed(&mut self, limit: BatchLimit) -> Result<usize, Polled> {
+    fn allowed(&mut self, limit: BatchLimit) -> Allowed {
         let left = match self.spec.records {
             Some(records) => records.saturating_sub(self.next).div_ceil(u64::from(self.parallelism)),
             None => (u64::MAX - self.next) / u64::from(self.parallelism),
         };
         if left == 0 {
-            return Err(Polled::End);
+            return Allowed::End;
         }
         let record_bytes = match self.spec.format {
             GeneratorFormat::Binary => 8 + self.spec.value_bytes,
@@ -174,12 +180,12 @@ impl Generator {
             let due = ((since * pace.rate) as u64).saturating_sub(pace.made);
             if due == 0 {
                 let wait = ((pace.made + 1) as f64 / pace.rate - since).clamp(0.001, PAUSE_MAX.as_secs_f64());
-                return Err(Polled::Pending(Duration::from_secs_f64(wait)));
+                return Allowed::Wait(Duration::from_secs_f64(wait));
             }
             count = count.min(usize::try_from(due).unwrap_or(usize::MAX));
             pace.made += count as u64;
         }
-        Ok(count)
+        Allowed::Records(count)
     }
 
     fn time(&self, index: u64) -> Timestamp {
@@ -233,8 +239,9 @@ impl Generator {
 impl Source for Generator {
     async fn poll(&mut self, limit: BatchLimit) -> Result<Polled, ConnectorError> {
         let count = match self.allowed(limit) {
-            Ok(count) => count,
-            Err(answer) => return Ok(answer),
+            Allowed::Records(count) => count,
+            Allowed::Wait(wait) => return Ok(Polled::Pending(wait)),
+            Allowed::End => return Ok(Polled::End),
         };
         let records = match self.spec.format {
             GeneratorFormat::Binary => self.binary(count),
