@@ -1,6 +1,8 @@
 //! Every connector against the promises of its contract (`connector.rs`): a function a promise, which takes what the
 //! contract names and knows nothing of the connector behind it.
 
+#![allow(clippy::unwrap_used)] // In a test, a result that is not there is a failure.
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
