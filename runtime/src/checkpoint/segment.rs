@@ -159,10 +159,11 @@ mod tests {
     use crate::model::{Epoch, Generation, NodeName, TaskId};
 
     type Write = (Scope, SegmentKind, Vec<u8>);
+    type Chunks = Vec<Vec<u8>>;
 
     /// What the contract says, chunk by chunk and without references.
     #[derive(Clone, Default)]
-    struct Model(BTreeMap<Scope, (Vec<Vec<u8>>, Vec<Vec<u8>>)>);
+    struct Model(BTreeMap<Scope, (Chunks, Chunks)>);
 
     impl Model {
         fn apply(&mut self, mode: SnapshotMode, written: &[Write]) {

@@ -34,11 +34,14 @@ const RECORDS: u64 = 40;
 /// The last retained checkpoints are at least so many.
 const RETAIN: u32 = 2;
 
+/// Positions of records, each from and to.
+type Ranges = Vec<(u64, u64)>;
+
 #[derive(Default)]
 struct Audit {
     histories: BTreeMap<JobId, History>,
     /// Output that anybody can see: by history, sink and epoch.
-    visible: BTreeMap<(JobId, &'static str, Epoch), Vec<(u64, u64)>>,
+    visible: BTreeMap<(JobId, &'static str, Epoch), Ranges>,
     markers: BTreeSet<(JobId, Epoch)>,
     seen: BTreeMap<&'static str, u64>,
     latest: Option<JobId>,
@@ -62,7 +65,7 @@ impl History {
     /// By its definition, and not by the way it is looked for.
     fn restore_point(&self) -> Option<&Manifest> {
         let (claim_seq, claim) = self.newest_claim()?;
-        let after = self.checkpoints().filter(|(seq, _)| *seq > claim_seq).last();
+        let after = self.checkpoints().rfind(|(seq, _)| *seq > claim_seq);
         after.map(|(_, manifest)| manifest).or(claim.base.as_ref().map(|base| &*base.manifest))
     }
 
@@ -112,7 +115,7 @@ impl Auditor {
     }
 }
 
-fn ranges(manifest: &Manifest, sink: &str) -> Vec<(u64, u64)> {
+fn ranges(manifest: &Manifest, sink: &str) -> Ranges {
     let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
     let committables = &manifest.node(sink).unwrap().committables;
     committables.iter().map(|c| (number(&c.data[..8]), number(&c.data[8..]))).collect()
