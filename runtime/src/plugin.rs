@@ -7,6 +7,7 @@
 pub mod build;
 pub mod component;
 pub mod registry;
+pub mod scaffold;
 
 mod bindings;
 mod cache;

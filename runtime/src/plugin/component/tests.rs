@@ -237,7 +237,7 @@ fn a_module_without_metadata_and_bytes_that_are_no_wasm_are_told_apart() {
 #[test]
 fn no_damage_to_a_component_makes_looking_at_it_panic() {
     let component = componentize(&module(&contract(), "stateful-operator", true)).unwrap();
-    for position in 0..component.len() {
+    for position in (0..component.len()).step_by(7) {
         let mut damaged = component.clone();
         damaged[position] ^= 0x11;
         // Some bytes are names, and the component remains one.
