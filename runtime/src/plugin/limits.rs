@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use wasmtime::{ResourceLimiter, Trap, WasmBacktrace};
+use wasmtime::{PoolConcurrencyLimitError, ResourceLimiter, Trap, WasmBacktrace};
 
 use super::OperatorError;
 use crate::plan::LimitsSpec;
@@ -211,6 +211,11 @@ pub(super) fn operator_error(
             Breach::Limit { what, limit, value, setting } => OperatorError::Limit { call, what, limit, value, setting },
             Breach::Contract(what) => OperatorError::Contract { call, what },
         };
+    }
+    if let Some(full) = error.downcast_ref::<PoolConcurrencyLimitError>() {
+        // A component with several memories takes more of the pool than its place says.
+        let (what, limit) = ("memories and tables of plugin instances", "the pool's".to_owned());
+        return OperatorError::Limit { call, what, limit, value: full.to_string(), setting: "" };
     }
     match error.downcast_ref::<Trap>() {
         Some(Trap::StackOverflow) => OperatorError::Limit {
