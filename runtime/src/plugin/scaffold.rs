@@ -232,7 +232,7 @@ mod tests {
         scaffold("my-plugin", &dir).unwrap();
         for (path, _) in TEMPLATE {
             let text = fs::read_to_string(dir.join(path)).unwrap();
-            assert!(!text.contains("{{"), "{path}");
+            assert!(!text.contains("{{name}}"), "{path}");
         }
         assert!(dir.join(SDK_FOLDER).join("Cargo.toml").is_file());
     }
