@@ -3,12 +3,11 @@
 //! [`Native`] runs an operator that was written with the SDK as native code behind the very trait that a component is behind: same
 //! code, same runtime, no WebAssembly. What a guest costs is the ratio of the two.
 
-mod component;
 mod job;
 mod native;
 mod pass;
 
-pub use component::component;
 pub use job::{Measured, guest, run};
 pub use native::{Native, native};
 pub use pass::Pass;
+pub use weir_tests::guests::component;

@@ -63,12 +63,7 @@ impl Operator for Pass {
         Ok(())
     }
 
-    async fn snapshot(
-        &mut self,
-        _: Epoch,
-        _: SnapshotMode,
-        _: &mut dyn SnapshotWriter,
-    ) -> Result<bool, OperatorError> {
+    async fn snapshot(&mut self, _: Epoch, _: SnapshotMode, _: &mut dyn SnapshotWriter) -> Result<bool, OperatorError> {
         Ok(true)
     }
 
