@@ -13,3 +13,13 @@ use crate::operator::Failure;
 pub fn config<T: DeserializeOwned>(config: &str) -> Result<T, Failure> {
     serde_json::from_str(config).map_err(|error| Failure::invalid(format!("configuration is not acceptable: {error}")))
 }
+
+/// Appends a string as JSON, with quotes.
+pub fn push_text(to: &mut Vec<u8>, text: &str) {
+    serde_json::to_writer(to, text).expect("a string can be written as JSON, and a Vec takes all bytes");
+}
+
+/// Appends a number as JSON. A float that is not finite, which JSON does not have, becomes `null`.
+pub fn push_number(to: &mut Vec<u8>, number: impl serde::Serialize) {
+    serde_json::to_writer(to, &number).expect("a number can be written as JSON, and a Vec takes all bytes");
+}
