@@ -5,6 +5,7 @@
 
 use async_trait::async_trait;
 
+pub use crate::model::Guarantee;
 use crate::model::{Batch, BatchLimit, CommitIdentity, Committable, Epoch, Generation, SplitPosition};
 
 /// What a source has when it is asked.
@@ -86,24 +87,6 @@ pub enum Committed {
     Applied,
     /// It was visible already.
     AlreadyApplied,
-}
-
-/// What a path through a sink can promise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Guarantee {
-    /// A record may be seen again after a failure.
-    AtLeastOnce,
-    /// Every record is seen once.
-    ExactlyOnce,
-}
-
-impl std::fmt::Display for Guarantee {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(match self {
-            Self::AtLeastOnce => "at-least-once",
-            Self::ExactlyOnce => "exactly-once",
-        })
-    }
 }
 
 /// Which subtask of which run a connector works for.

@@ -77,6 +77,17 @@ impl Error {
         self.help.as_deref()
     }
 
+    /// The message and its causes in one line.
+    pub fn chain(&self) -> String {
+        let mut text = self.message.clone();
+        let mut cause = StdError::source(self);
+        while let Some(error) = cause {
+            text.push_str(&format!(": {error}"));
+            cause = error.source();
+        }
+        text
+    }
+
     /// The message, its causes and the remedy, a line each: what the command prints.
     pub fn report(&self) -> String {
         let mut text = format!("error: {}", self.message);

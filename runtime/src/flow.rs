@@ -26,6 +26,7 @@ mod error;
 mod exchange;
 mod inbox;
 mod operator;
+mod pace;
 mod report;
 mod sink;
 mod source;
@@ -41,9 +42,7 @@ pub use report::{Event, Progress};
 
 use crate::checkpoint::{Manifest, NodeEntry, SegmentSet, SubtaskEntry, read_segments};
 use crate::connector::{self, TaskContext};
-use crate::model::{
-    Barrier, Descriptor, JobId, NodeName, StateKind, TaskId, TaskInfo, groups_of_subtask,
-};
+use crate::model::{Barrier, Descriptor, JobId, NodeName, StateKind, TaskId, TaskInfo, groups_of_subtask};
 use crate::plan::{Edge, ExchangeKind, NodeKind, OnError, OutPort, PipelineSpec, Plan};
 use crate::plugin::{Operator, OperatorError};
 use operator::OperatorStage;
@@ -145,8 +144,7 @@ impl Blueprint<'_> {
             nodes.extend(self.plan.edges.iter().filter(|edge| edge.from == node && edge.chained).map(|edge| edge.to));
             next += 1;
         }
-        let mut stages: Vec<Stage> =
-            try_join_all(nodes.iter().map(|&node| self.open_stage(node, subtask))).await?;
+        let mut stages: Vec<Stage> = try_join_all(nodes.iter().map(|&node| self.open_stage(node, subtask))).await?;
         for (stage, &node) in stages.iter_mut().zip(&nodes) {
             for (index, edge) in self.plan.edges.iter().enumerate().filter(|(_, edge)| edge.from == node) {
                 let target = if edge.chained {
@@ -177,6 +175,7 @@ impl Blueprint<'_> {
                 let timing = Timing {
                     out_of_orderness: i64::try_from(spec.out_of_orderness.as_micros()).unwrap_or(i64::MAX),
                     idle_after: spec.idle_after,
+                    rate: spec.rate.map(|rate| rate / f64::from(spec.parallelism)),
                 };
                 let (sender, receiver) = mpsc::channel(4);
                 tasks.barriers.push(sender);
@@ -273,7 +272,7 @@ impl Blueprint<'_> {
                     .map_err(|e| refuse(format!("its state cannot be read: {e}")))?;
                 operator.restore(written, chunks).await.map_err(|e| failed("while its state was restored", e))?;
             }
-            segments = Some(SegmentSet::from_refs(entry.segments.clone()));
+            segments = Some(SegmentSet::new(entry.segments.clone()));
         }
         let stateful = code.descriptor.state != StateKind::Stateless;
         Ok(OperatorStage::new(operator, stateful, segments, wake_at, records))
@@ -283,11 +282,9 @@ impl Blueprint<'_> {
     fn entry(&self, node: usize, subtask: u32) -> Result<Option<(&NodeEntry, &SubtaskEntry)>, TaskError> {
         let Some(manifest) = self.restore else { return Ok(None) };
         let planned = &self.plan.nodes[node];
-        let refuse =
-            |reason| TaskError::Restore { task: TaskId { node: planned.name.clone(), subtask }, reason };
+        let refuse = |reason| TaskError::Restore { task: TaskId { node: planned.name.clone(), subtask }, reason };
         let found = manifest.nodes.iter().find(|entry| entry.name == planned.name);
-        let entry =
-            found.ok_or_else(|| refuse(format!("checkpoint {} holds nothing for it", manifest.epoch)))?;
+        let entry = found.ok_or_else(|| refuse(format!("checkpoint {} holds nothing for it", manifest.epoch)))?;
         match entry.subtasks.get(subtask as usize) {
             Some(own) if entry.parallelism == planned.parallelism => Ok(Some((entry, own))),
             _ => Err(refuse(format!(

@@ -13,9 +13,14 @@
 //! [`model`], [`error`], [`pointer`], [`clock`]; [`plan`]; `checkpoint`, [`plugin`] and [`connector`], which do not know one
 //! another; `flow`, the data path; `job`, the ring of coordinator and supervisor; `cli`.
 
+pub mod checkpoint;
+pub mod cli;
 pub mod clock;
 pub mod connector;
 pub mod error;
+pub mod flow;
+pub mod job;
+pub mod metrics;
 pub mod model;
 pub mod plan;
 pub mod plugin;

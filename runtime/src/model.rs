@@ -6,11 +6,13 @@
 
 mod batch;
 mod descriptor;
+mod guarantee;
 mod names;
 mod state;
 
 pub use batch::{Batch, BatchFault, BatchLimit, Column, RECORD_BYTES_MAX};
 pub use descriptor::{Descriptor, Port, StateKind, TaskInfo};
+pub use guarantee::Guarantee;
 pub use names::{Epoch, Generation, JobId, NodeName, TaskId, name_fault};
 pub use state::{Chunk, CommitIdentity, Committable, Scope, SegmentKind, SnapshotMode, SplitPosition};
 

@@ -4,6 +4,27 @@
 //! code in the benches, which measure what a guest costs. This room knows no channels and no epochs of its own: it is
 //! called, and answers.
 
+pub mod build;
+pub mod component;
+pub mod registry;
+pub mod scaffold;
+
+mod bindings;
+mod cache;
+mod describe;
+mod engine;
+mod error;
+mod host;
+mod instance;
+mod limits;
+mod load;
+mod metrics;
+
+pub use error::PluginError;
+pub use limits::TICK;
+pub use load::{HostOptions, Plugin, PluginHost};
+pub use metrics::{Metric, MetricValue};
+
 use async_trait::async_trait;
 
 use crate::model::{Batch, Chunk, Epoch, Scope, SegmentKind, SnapshotMode, Timestamp};
@@ -110,7 +131,7 @@ pub enum OperatorError {
         limit: String,
         /// How far it came.
         value: String,
-        /// The key under `limits` that raises it.
+        /// The key under `limits` that raises it; empty where nothing does.
         setting: &'static str,
     },
     /// It broke the contract: a malformed batch, a port that does not exist, a call where it is not allowed.

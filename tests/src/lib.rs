@@ -1,6 +1,8 @@
 //! What the scenario tests share: the binary and the plugins, built once; pipelines in folders of their own; a reader of
 //! published output that is as strict as a reader can be.
 
+pub mod guests;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
@@ -58,7 +60,8 @@ pub fn january() -> PathBuf {
 
 /// Writes the flights of 2013 as one file a month, `2013-01.csv` to `2013-12.csv`, into a folder.
 pub fn write_months(folder: &Path) {
-    let packed = fs::File::open(root().join("examples/flight-delays/data/flights-2013.csv.gz")).expect("the year is there");
+    let packed =
+        fs::File::open(root().join("examples/flight-delays/data/flights-2013.csv.gz")).expect("the year is there");
     let mut text = String::new();
     flate2::read::MultiGzDecoder::new(packed).read_to_string(&mut text).expect("the year unpacks");
     let (header, rows) = text.split_once('\n').expect("a header");

@@ -232,7 +232,9 @@ fn choose(random: &mut Xoshiro256PlusPlus, missing: &BTreeSet<Row>) -> Moment {
     let wanted: Vec<Row> = missing.iter().copied().collect();
     match wanted[random.next_u64() as usize % wanted.len()] {
         Row::BeforeTheManifest => Moment::Any(micros(random, 1_200_000)),
-        Row::AfterTheManifestBeforeAnyCommit => Moment::Manifest(2 + random.next_u64() as usize % 3, micros(random, 3000)),
+        Row::AfterTheManifestBeforeAnyCommit => {
+            Moment::Manifest(2 + random.next_u64() as usize % 3, micros(random, 3000))
+        }
         Row::BetweenCommitsOfSeveralSinks => Moment::Published(random.next_u64() as usize % SINKS.len()),
         Row::AfterTheCommittedMarker => Moment::Marked,
     }

@@ -1,23 +1,28 @@
-//! From a pipeline file to something that can run: text, specification, plugins, plan.
+//! From a pipeline file to something that can run: text, specification, plugins, plan, guarantees.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use futures::FutureExt;
+
 use crate::checkpoint::Store;
 use crate::error::{Error, ErrorKind};
 use crate::flow::OperatorCode;
 use crate::model::{Descriptor, NodeName};
-use crate::plan::{Diagnostics, PipelineSpec, Plan, PluginRef, parse};
-use crate::plugin::{HostOptions, Plugin, PluginHost, Registry};
+use crate::plan::{Diagnostics, Guarantees, PipelineSpec, Plan, guarantees, parse};
+use crate::plugin::registry::{Found, PluginFolders};
+use crate::plugin::{HostOptions, PluginHost};
 
 /// A pipeline file that has been read, with its plugins.
 #[derive(Debug)]
 pub(super) struct Pipeline {
     pub(super) text: String,
     pub(super) spec: PipelineSpec,
-    pub(super) plugins: BTreeMap<NodeName, Plugin>,
+    pub(super) plugins: BTreeMap<NodeName, Found>,
     pub(super) plan: Plan,
+    pub(super) guarantees: Guarantees,
+    pub(super) store: Store,
 }
 
 /// Why a pipeline cannot run.
@@ -35,17 +40,20 @@ impl From<Error> for PipelineFault {
     }
 }
 
+impl From<Diagnostics> for PipelineFault {
+    fn from(diagnostics: Diagnostics) -> Self {
+        Self::Diagnostics(diagnostics)
+    }
+}
+
 impl From<PipelineFault> for Error {
+    /// Prints what is wrong with the file, and keeps one line of it.
     fn from(fault: PipelineFault) -> Self {
         match fault {
             PipelineFault::Error(error) => error,
             PipelineFault::Diagnostics(diagnostics) => {
-                let count = diagnostics.len();
                 eprint!("{diagnostics}");
-                Error::new(
-                    ErrorKind::Usage,
-                    format!("the pipeline file has {count} error{}", if count == 1 { "" } else { "s" }),
-                )
+                Error::new(ErrorKind::Usage, diagnostics.summary())
             }
         }
     }
@@ -55,46 +63,53 @@ impl Pipeline {
     /// Reads a pipeline file and everything it names.
     pub(super) async fn load(path: &Path) -> Result<Self, PipelineFault> {
         let (text, spec) = read_spec(path)?;
-        let host = PluginHost::new(HostOptions::default())?;
-        let registry = Registry::default();
+        let store = open_store(&spec)?;
+        let host = plugin_host()?;
+        let folders = PluginFolders::standard();
         let mut plugins = BTreeMap::new();
         let mut faults = Vec::new();
         for operator in &spec.operators {
-            let bytes = match &operator.plugin {
-                PluginRef::Digest(digest) => open_store(&spec)?.get_plugin_hex(digest).await.map_err(Error::from),
-                reference => registry.find(reference, &spec.dir).map_err(Error::from),
+            let fetch = |digest: &str| {
+                let (store, digest) = (store.clone(), digest.to_owned());
+                async move { fetch(&store, &digest).await }.boxed()
             };
-            let loaded = match bytes {
-                Ok(bytes) => host.load(&bytes).await.map_err(Error::from),
-                Err(error) => Err(error),
-            };
-            match loaded {
-                Ok(plugin) => {
-                    plugins.insert(operator.name.clone(), plugin);
+            match folders.find(&host, &operator.plugin, &spec.dir, &fetch).await {
+                Ok(found) => {
+                    plugins.insert(operator.name.clone(), found);
                 }
-                Err(error) => faults.push((operator.plugin_span.clone(), error)),
+                Err(error) => {
+                    let error = Error::from(error);
+                    let help = error.remedy().unwrap_or("see the cause").to_owned();
+                    faults.push(spec.text.error_at(&operator.plugin_span, error.chain(), help));
+                }
             }
         }
-        if !faults.is_empty() {
-            return Err(PipelineFault::Diagnostics(Diagnostics::of_errors(&spec, faults)));
-        }
-        let descriptors: BTreeMap<NodeName, Descriptor> =
-            plugins.iter().map(|(name, plugin)| (name.clone(), plugin.descriptor().clone())).collect();
-        let plan = Plan::build(&spec, &descriptors).map_err(PipelineFault::Diagnostics)?;
-        Ok(Self { text, spec, plugins, plan })
+        Diagnostics::collect(&spec.text, faults)?;
+        let descriptors = descriptors(&plugins);
+        let plan = Plan::build(&spec, &descriptors)?;
+        let snapshots =
+            plugins.iter().map(|(name, found)| (name.clone(), found.plugin.has_snapshot_code())).collect();
+        let guarantees = guarantees(&spec, &plan, &descriptors, &snapshots)?;
+        Ok(Self { text, spec, plugins, plan, guarantees, store })
+    }
+
+    /// What each plugin says about itself.
+    pub(super) fn descriptors(&self) -> BTreeMap<NodeName, Descriptor> {
+        descriptors(&self.plugins)
     }
 
     /// The code of each operator, ready to be opened.
     pub(super) fn code(&self) -> BTreeMap<NodeName, OperatorCode> {
         let operators = self.spec.operators.iter().filter_map(|operator| {
-            let plugin = self.plugins.get(&operator.name)?.clone();
+            let found = self.plugins.get(&operator.name)?;
+            let plugin = found.plugin.clone();
             let (limits, config) = (operator.limits.clone(), operator.config.clone());
             let code = OperatorCode {
                 descriptor: plugin.descriptor().clone(),
-                digest: *plugin.digest(),
+                digest: *blake3::hash(&found.bytes).as_bytes(),
                 open: Arc::new(move |task| {
                     let (plugin, limits, config) = (plugin.clone(), limits.clone(), config.clone());
-                    Box::pin(async move { plugin.open(&limits, &config, &task).await })
+                    async move { plugin.open(&limits, &config, &task).await }.boxed()
                 }),
             };
             Some((operator.name.clone(), code))
@@ -103,21 +118,41 @@ impl Pipeline {
     }
 }
 
+fn descriptors(plugins: &BTreeMap<NodeName, Found>) -> BTreeMap<NodeName, Descriptor> {
+    plugins.iter().map(|(name, found)| (name.clone(), found.plugin.descriptor().clone())).collect()
+}
+
+/// A plugin of the store, by the digest that the pipeline names.
+async fn fetch(store: &Store, digest: &str) -> Result<Option<Vec<u8>>, String> {
+    let hash = blake3::Hash::from_hex(digest).map_err(|e| format!("digest {digest:?} is not one: {e}"))?;
+    let bytes = store.get_plugin(*hash.as_bytes()).await.map_err(|e| e.to_string())?;
+    Ok(Some(bytes.to_vec()))
+}
+
+/// A plugin host that keeps compiled code in the user's cache folder.
+pub(super) fn plugin_host() -> Result<PluginHost, Error> {
+    let cache_dir = cache_dir().map(|cache| cache.join("compiled"));
+    Ok(PluginHost::new(HostOptions { cache_dir, ..HostOptions::default() })?)
+}
+
+/// `$WEIR_CACHE`, or `weir` in the user's cache folder; none where there is neither.
+fn cache_dir() -> Option<PathBuf> {
+    let folder = |name: &str| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
+    folder("WEIR_CACHE")
+        .or_else(|| folder("XDG_CACHE_HOME").map(|cache| cache.join("weir")))
+        .or_else(|| folder("HOME").map(|home| home.join(".cache/weir")))
+}
+
 /// Reads and checks a pipeline file, without its plugins.
 pub(super) fn read_spec(path: &Path) -> Result<(String, PipelineSpec), PipelineFault> {
     let text = std::fs::read_to_string(path).map_err(|e| {
-        Error::new(ErrorKind::Usage, format!("pipeline file {path:?} cannot be read")).caused_by(e)
+        Error::new(ErrorKind::Usage, format!("pipeline file {} cannot be read", path.display())).caused_by(e)
     })?;
-    let spec = parse(&text, path).map_err(PipelineFault::Diagnostics)?;
+    let spec = parse(&text, path)?;
     Ok((text, spec))
 }
 
 /// The store that a pipeline names.
 pub(super) fn open_store(spec: &PipelineSpec) -> Result<Store, Error> {
     Ok(Store::open(&spec.checkpoint.store, &spec.dir)?)
-}
-
-/// A path as it is written in messages.
-pub(super) fn absolute(path: &Path) -> PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }

@@ -8,15 +8,15 @@ use clap::Args;
 use tokio::sync::watch;
 
 use super::output::{count, print, print_json};
-use super::pipeline::{Pipeline, PipelineFault, open_store};
+use super::pipeline::{Pipeline, PipelineFault};
 use super::progress::Progress;
-use crate::checkpoint::Start;
+use crate::checkpoint::{Start, Store, history};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::job::{Job, Outcome};
 use crate::metrics::JobMetrics;
 use crate::model::Epoch;
-use crate::plan::CheckReport;
+use crate::plan::{CheckReport, render_check};
 
 /// `weir run`.
 #[derive(Debug, Args)]
@@ -44,14 +44,17 @@ impl RunArgs {
 
     async fn run_job(self) -> Result<(), Error> {
         let pipeline = Pipeline::load(&self.pipeline).await?;
-        let store = open_store(&pipeline.spec)?;
+        let store = pipeline.store.clone();
         store.probe().await?;
-        for plugin in pipeline.plugins.values() {
-            store.put_plugin(plugin.bytes()).await?;
+        for found in pipeline.plugins.values() {
+            store.put_plugin(found.bytes.clone().into()).await?;
+        }
+        if let Some(epoch) = self.from {
+            self.check_republish(&store, &pipeline.spec.name, Epoch(epoch)).await?;
         }
         let start = match self.from {
             _ if self.fresh => Start::Fresh,
-            Some(epoch) => Start::From { epoch: Epoch(epoch), republish: self.republish },
+            Some(epoch) => Start::From(Epoch(epoch)),
             None => Start::Resume,
         };
         let metrics = Arc::new(JobMetrics::new(pipeline.plan.nodes.iter().map(|node| node.name.clone())));
@@ -83,6 +86,21 @@ impl RunArgs {
         drop(progress);
         self.say(&job, outcome?);
         Ok(())
+    }
+
+    /// Output of later epochs is published already and would be produced again: only if the user says so.
+    async fn check_republish(&self, store: &Store, job: &str, from: Epoch) -> Result<(), Error> {
+        let entries = history(store, job).await?;
+        let later = entries.iter().filter(|entry| entry.committed).filter_map(|entry| entry.epoch);
+        let later: Vec<String> = later.filter(|epoch| *epoch > from).map(|epoch| epoch.to_string()).collect();
+        if later.is_empty() || self.republish {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Usage,
+            format!("output of epochs {} is published and would be produced again from checkpoint {from}", later.join(", ")),
+        )
+        .help("add --republish if whoever reads the output can take that, or leave --from out to go on from the newest"))
     }
 
     fn say(&self, job: &Job, outcome: Outcome) {
@@ -134,20 +152,19 @@ impl CheckArgs {
                 Ok(pipeline) => pipeline,
                 Err(PipelineFault::Diagnostics(diagnostics)) if self.json => {
                     print_json(&diagnostics)?;
-                    return Err(Error::new(ErrorKind::Usage, format!("the pipeline file has {} errors", diagnostics.len())));
+                    return Err(Error::new(ErrorKind::Usage, diagnostics.summary()));
                 }
                 Err(fault) => return Err(fault.into()),
             };
-            let snapshots =
-                pipeline.plugins.iter().map(|(name, plugin)| (name.clone(), plugin.has_snapshot_code())).collect();
-            let report = CheckReport::new(&pipeline.spec, &pipeline.plan, &snapshots);
-            if self.json { print_json(&report) } else { print(report) }
+            let descriptors = pipeline.descriptors();
+            let report = CheckReport::new(&pipeline.spec, &pipeline.plan, &descriptors, pipeline.guarantees);
+            if self.json { print_json(&report) } else { print(render_check(&report)) }
         })
     }
 }
 
 /// The runtime that everything runs on.
-fn runtime() -> Result<tokio::runtime::Runtime, Error> {
+pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Error> {
     tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("weir").build().map_err(|e| {
         Error::new(ErrorKind::Store, "the threads of the runtime cannot be started")
             .help("look at the limits on threads and file descriptors of this process")

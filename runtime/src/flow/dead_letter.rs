@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use crate::model::{Batch, NO_TIME, TaskId};
 
 /// Makes a dead letter of each record of `rejected`; record `i` was put aside for `reasons[i]`.
-pub fn dead_letters(task: &TaskId, rejected: &Batch, reasons: &[String]) -> Batch {
+pub(super) fn dead_letters(task: &TaskId, rejected: &Batch, reasons: &[String]) -> Batch {
     let mut letters = Batch::default();
     for (row, &time) in rejected.timestamps.iter().enumerate() {
         let mut letter = Map::new();

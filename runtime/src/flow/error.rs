@@ -123,7 +123,7 @@ impl From<TaskError> for Error {
         };
         let (kind, help) = match &error {
             TaskError::Closed | TaskError::Inbox { .. } | TaskError::Panic { .. } => (ErrorKind::Job, None),
-            TaskError::Operator { source, .. } => (ErrorKind::Job, source.help()),
+            TaskError::Operator { source, .. } => (ErrorKind::Job, remedy(source)),
             TaskError::Connector { source, .. } => {
                 let kind = match source.kind {
                     ConnectorErrorKind::Mismatch => ErrorKind::State,
@@ -152,11 +152,33 @@ impl From<TaskError> for Error {
             outer = outer.help(help);
         }
         match error {
-            TaskError::Operator { source, .. } => outer.caused_by(source),
+            TaskError::Operator { source, .. } => outer.caused_by(with_backtrace(source)),
             TaskError::Connector { source, .. } => outer.caused_by(source),
             TaskError::Inbox { source, .. } => outer.caused_by(source),
             TaskError::Key { source, .. } => outer.caused_by(source),
             _ => outer,
         }
+    }
+}
+
+/// What a person can do about a plugin that failed.
+fn remedy(error: &OperatorError) -> Option<String> {
+    match error {
+        OperatorError::Limit { setting, .. } if !setting.is_empty() => Some(format!(
+            "mend the plugin, or raise its limit in the pipeline file: limits = {{ {setting} = ... }} on the operator"
+        )),
+        OperatorError::Trap { .. } | OperatorError::Contract { .. } | OperatorError::Fatal(_) => {
+            Some("mend the plugin: nothing that this call emitted has gone anywhere".into())
+        }
+        OperatorError::Invalid(_) => Some("change the operator's config, or use a plugin that reads this state".into()),
+        _ => None,
+    }
+}
+
+/// The error in words, with the guest's frames below it.
+fn with_backtrace(error: OperatorError) -> Box<dyn std::error::Error + Send + Sync> {
+    match &error {
+        OperatorError::Trap { backtrace, .. } if !backtrace.is_empty() => format!("{error}\n{backtrace}").into(),
+        _ => error.into(),
     }
 }

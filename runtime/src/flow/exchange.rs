@@ -106,13 +106,7 @@ pub struct Exchange {
 impl Exchange {
     /// An exchange to these receivers. `subtask` is the sender's number: senders of a rebalance edge start at different
     /// receivers.
-    pub fn new(
-        kind: ExchangeKind,
-        senders: Vec<Sender>,
-        limit: BatchLimit,
-        key_groups: u32,
-        subtask: u32,
-    ) -> Self {
+    pub fn new(kind: ExchangeKind, senders: Vec<Sender>, limit: BatchLimit, key_groups: u32, subtask: u32) -> Self {
         let buffers = vec![Batch::default(); if kind == ExchangeKind::Keyed { senders.len() } else { 0 }];
         let turn = subtask as usize % senders.len().max(1);
         Self { kind, senders, buffers, limit, key_groups, turn, buffered_since: None, watermark: None }

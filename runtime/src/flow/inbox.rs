@@ -397,10 +397,7 @@ mod tests {
     fn a_gap_between_barriers_is_a_fault() {
         let mut inbox = Inbox::new(&[0, 0]);
         accept(&mut inbox, 0, barrier(4)).unwrap();
-        assert_eq!(
-            accept(&mut inbox, 1, barrier(5)),
-            Err(InboxFault::Gap { waiting: Epoch(4), came: Epoch(5) })
-        );
+        assert_eq!(accept(&mut inbox, 1, barrier(5)), Err(InboxFault::Gap { waiting: Epoch(4), came: Epoch(5) }));
         let mut inbox = Inbox::new(&[0]);
         accept(&mut inbox, 0, barrier(4)).unwrap();
         assert!(accept(&mut inbox, 0, barrier(4)).is_err());

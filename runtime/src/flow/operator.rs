@@ -204,21 +204,22 @@ impl Cut {
             for (scope, kind, data) in &chunks {
                 pack.write(*scope, *kind, data)?;
             }
-            pack.finish()
+            Ok::<_, crate::checkpoint::CheckpointError>(pack.finish())
         });
         let stored = async {
             let pack = built.await.map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;
             let Some(pack) = pack else { return Ok((Vec::new(), 0)) };
             context.store.put_pack(&pack).await.map_err(|e| e.to_string())?;
-            Ok((pack.segments, pack.bytes.len() as u64))
+            Ok((pack.segments, pack.bytes))
         };
         match stored.await {
             Ok((written, bytes)) => {
-                segments.apply(self.mode, written);
-                self.entry.segments = segments.refs();
+                segments.apply(self.mode, &written);
+                self.entry.segments = segments.to_vec();
                 let Self { task, epoch, entry, .. } = self;
                 context.tell(Event::Cut { task, epoch, entry: Box::new(entry), committable: None, bytes }).await;
-                (segments, SnapshotMode::Incremental)
+                let next = if segments.wants_full() { SnapshotMode::Full } else { SnapshotMode::Incremental };
+                (segments, next)
             }
             Err(reason) => {
                 let Self { task, epoch, .. } = self;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::TaskError;
+use super::pace::Pace;
 use super::report::{Event, Progress};
 use super::stage::Chain;
 use crate::checkpoint::SubtaskEntry;
@@ -24,6 +25,8 @@ pub(super) struct Timing {
     pub(super) out_of_orderness: i64,
     /// After how long without a record it counts as idle.
     pub(super) idle_after: Option<Duration>,
+    /// How many records a second this subtask hands out at most.
+    pub(super) rate: Option<f64>,
 }
 
 /// A source at the head of a chain.
@@ -32,6 +35,7 @@ pub(super) struct SourceTask {
     chain: Chain,
     barriers: mpsc::Receiver<Barrier>,
     timing: Timing,
+    pace: Option<Pace>,
     newest: Timestamp,
     watermark: Timestamp,
     idle: bool,
@@ -53,6 +57,7 @@ impl SourceTask {
             source,
             chain,
             barriers,
+            pace: timing.rate.map(|rate| Pace::new(rate, last_record)),
             timing,
             newest: NO_TIME,
             watermark: NO_TIME,
@@ -108,13 +113,33 @@ impl SourceTask {
 
     /// Polls once and hands on what came. Says how long to wait if nothing did.
     async fn step(&mut self) -> Result<Option<Duration>, TaskError> {
-        let limit = self.chain.context.batch.limit;
-        let task = self.chain.stages[0].task.clone();
-        let polled = self.source.poll(limit).await.map_err(|e| TaskError::connector(&task, e))?;
-        let now = self.chain.context.clock.elapsed();
+        let mut limit = self.chain.context.batch.limit;
+        let mut now = self.chain.context.clock.elapsed();
+        let mut held_back = None;
+        if let Some(pace) = &mut self.pace {
+            let allowance = pace.allowance(now);
+            if allowance == 0 {
+                held_back = Some(pace.pause(now));
+            }
+            limit.records = limit.records.min(usize::try_from(allowance).unwrap_or(usize::MAX));
+        }
+        let polled = match held_back {
+            Some(pause) => {
+                self.last_record = now;
+                Polled::Pending(pause)
+            }
+            None => {
+                let polled = self.source.poll(limit).await;
+                polled.map_err(|e| TaskError::connector(&self.chain.stages[0].task, e))?
+            }
+        };
+        now = now.max(self.chain.context.clock.elapsed());
         let pause = match polled {
             Polled::Records { records, rejected, skipped } => {
                 self.last_record = now;
+                if let Some(pace) = &mut self.pace {
+                    pace.note(records.len() as u64 + rejected.len() as u64 + skipped);
+                }
                 self.idle = false;
                 self.hand_on(records, rejected, skipped).await?;
                 let delay = self.chain.context.batch.delay;
@@ -176,12 +201,8 @@ impl SourceTask {
     }
 
     async fn cut(&mut self, barrier: Barrier) -> Result<(), TaskError> {
-        let progress = Progress::Source {
-            newest: self.newest,
-            watermark: self.watermark,
-            idle: self.idle,
-            ended: self.ended,
-        };
+        let progress =
+            Progress::Source { newest: self.newest, watermark: self.watermark, idle: self.idle, ended: self.ended };
         let entry = SubtaskEntry {
             segments: Vec::new(),
             positions: self.source.positions(),
@@ -190,13 +211,12 @@ impl SourceTask {
             records: self.records,
         };
         let task = self.chain.stages[0].task.clone();
-        let event =
-            Event::Cut { task, epoch: barrier.epoch, entry: Box::new(entry), committable: None, bytes: 0 };
+        let event = Event::Cut { task, epoch: barrier.epoch, entry: Box::new(entry), committable: None, bytes: 0 };
         self.chain.context.tell(event).await;
         self.chain.control(0, Element::Barrier(barrier)).await
     }
 
-    async fn tell_ended(&self) {
+    async fn tell_ended(&mut self) {
         let task = self.chain.stages[0].task.clone();
         self.chain.context.tell(Event::SourceEnded(task)).await;
     }

@@ -33,12 +33,7 @@ impl Committers {
 
     /// Publishes everything that `manifest` names, then marks it committed. The permit shows that no later run has claimed the
     /// job and that the manifest is in the log.
-    pub(super) async fn commit(
-        &self,
-        run: &mut Run,
-        permit: CommitPermit,
-        manifest: &Manifest,
-    ) -> Result<(), Error> {
+    pub(super) async fn commit(&self, run: &mut Run, permit: CommitPermit, manifest: &Manifest) -> Result<(), Error> {
         for node in &manifest.nodes {
             if node.committables.is_empty() {
                 continue;

@@ -14,7 +14,9 @@ use tokio::sync::{mpsc, watch};
 
 use super::commit::Committers;
 use super::{Job, Outcome};
-use crate::checkpoint::{CommitPermit, Manifest, NodeEntry, NodeKindEntry, PluginEntry, Run, SubtaskEntry, collect_garbage};
+use crate::checkpoint::{
+    self, CommitPermit, Manifest, NodeEntry, PluginEntry, PublishError, Run, SubtaskEntry, collect,
+};
 use crate::error::{Error, ErrorKind};
 use crate::flow::Event;
 use crate::metrics::JobMetrics;
@@ -178,9 +180,13 @@ impl Coordinator<'_> {
         if attempt.barrier.last || *failures > tolerated {
             return Err(Error::new(
                 ErrorKind::Job,
-                format!("checkpoint {epoch} failed, number {failures} in a row of which {tolerated} are tolerated: {reason}"),
+                format!(
+                    "checkpoint {epoch} failed, number {failures} in a row of which {tolerated} are tolerated: {reason}"
+                ),
             )
-            .help("see what is slow or out of reach; checkpoint.timeout and checkpoint.tolerated_failures set the limits"));
+            .help(
+                "see what is slow or out of reach; checkpoint.timeout and checkpoint.tolerated_failures set the limits",
+            ));
         }
         Ok(())
     }
@@ -210,7 +216,8 @@ impl Coordinator<'_> {
         metrics.checkpoints.fetch_add(1, Relaxed);
         tracing::debug!(%epoch, ?took, bytes, "checkpoint complete");
         if manifest.finished || epoch.0 % COLLECT_EVERY == 0 {
-            collect_garbage(&mut self.run, self.job.spec.checkpoint.retain).await?;
+            let collected = collect(&mut self.run, self.job.spec.checkpoint.retain).await?;
+            tracing::debug!(?collected, "collected garbage");
         }
         Ok(())
     }
@@ -219,12 +226,14 @@ impl Coordinator<'_> {
     /// abandoned until some entry holds its place in the log.
     async fn publish(&mut self, manifest: &Manifest) -> Result<CommitPermit, Error> {
         let give_up = self.job.clock.elapsed() + self.job.spec.checkpoint.timeout;
+        let mut published = self.run.publish(manifest.clone()).await;
         loop {
-            match self.run.publish(manifest.clone()).await {
+            match published {
                 Ok(permit) => return Ok(permit),
-                Err(error) if error.may_pass() && self.job.clock.elapsed() < give_up => {
-                    tracing::warn!(epoch = %manifest.epoch, error = %error, "the manifest's outcome is not known yet");
+                Err(PublishError::InDoubt { epoch, source }) if self.job.clock.elapsed() < give_up => {
+                    tracing::warn!(%epoch, ?source, "whether the manifest was written is not known yet");
                     tokio::time::sleep(DOUBT_DELAY).await;
+                    published = self.run.resolve().await;
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -241,9 +250,9 @@ impl Coordinator<'_> {
             NodeEntry {
                 name: node.name.clone(),
                 kind: match node.kind {
-                    NodeKind::Source(_) => NodeKindEntry::Source,
-                    NodeKind::Operator(_) => NodeKindEntry::Operator,
-                    NodeKind::Sink(_) => NodeKindEntry::Sink,
+                    NodeKind::Source(_) => checkpoint::NodeKind::Source,
+                    NodeKind::Operator(_) => checkpoint::NodeKind::Operator,
+                    NodeKind::Sink(_) => checkpoint::NodeKind::Sink,
                 },
                 parallelism: node.parallelism,
                 plugin: code.map(|code| PluginEntry {

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use super::commit::Committers;
 use super::coordinator::{Coordinator, note_restart};
 use super::{Job, Outcome};
-use crate::checkpoint::{Begun, JobStore, Manifest, Start, begin};
+use crate::checkpoint::{Begun, Manifest, Start, begin};
 use crate::error::{Error, ErrorKind};
 use crate::flow::{Blueprint, FlowContext, TaskError, Tasks};
 use crate::model::TaskId;
@@ -87,8 +87,7 @@ impl From<TaskError> for Failure {
 
 /// One run: claim, recover, work.
 async fn run_once(job: &Job, start: Start, stop: watch::Receiver<bool>) -> Result<Outcome, Failure> {
-    let store = JobStore::new(&job.store, &job.spec.name);
-    let (mut run, restore, commit_needed) = match begin(&store, start, &job.clock).await.map_err(Error::from)? {
+    let (mut run, restore, commit_needed) = match begin(&job.store, &job.spec.name, start, &job.clock).await.map_err(Error::from)? {
         Begun::Finished(manifest) => return Ok(Outcome::Finished { epoch: manifest.epoch, before: true }),
         Begun::Run { run, restore, commit_needed } => (run, restore, commit_needed),
     };
@@ -109,7 +108,7 @@ async fn run_once(job: &Job, start: Start, stop: watch::Receiver<bool>) -> Resul
         }
         None => tracing::info!(job = job.spec.name, generation = %run.generation(), "started at the beginning"),
     }
-    store.put_spec(run.job_id(), &job.text).await.map_err(Error::from)?;
+    run.store().put_spec(&job.text).await.map_err(Error::from)?;
 
     let subtasks: usize = job.plan.nodes.iter().map(|node| node.parallelism as usize).sum();
     let (events, event_receiver) = mpsc::channel(4 * subtasks + 16);

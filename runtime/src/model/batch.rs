@@ -66,7 +66,7 @@ impl Column {
                 }
                 self.bytes.extend_from_slice(bytes);
                 self.offsets.push(self.bytes.len() as u32);
-                if !self.nulls.is_empty() && row % 8 == 0 {
+                if !self.nulls.is_empty() && row.is_multiple_of(8) {
                     self.nulls.push(0);
                 }
             }
@@ -75,7 +75,7 @@ impl Column {
                 self.offsets.push(self.bytes.len() as u32);
                 if self.nulls.is_empty() {
                     self.nulls.resize(row / 8 + 1, 0);
-                } else if row % 8 == 0 {
+                } else if row.is_multiple_of(8) {
                     self.nulls.push(0);
                 }
                 self.nulls[row / 8] |= 1 << (row % 8);
@@ -89,7 +89,7 @@ impl Column {
         self.offsets.resize(row + 1, 0);
         if row > 0 {
             self.nulls.resize(row.div_ceil(8), 0xff);
-            if row % 8 != 0 {
+            if !row.is_multiple_of(8) {
                 self.nulls[row / 8] = (1 << (row % 8)) - 1;
             }
         }
@@ -141,7 +141,7 @@ impl Column {
         if self.nulls.len() != rows.div_ceil(8) {
             return fault(Fault::Length { what: "null bytes", is: self.nulls.len(), must: rows.div_ceil(8) });
         }
-        if rows % 8 != 0 && self.nulls[rows / 8] >> (rows % 8) != 0 {
+        if !rows.is_multiple_of(8) && self.nulls[rows / 8] >> (rows % 8) != 0 {
             return fault(Fault::UnusedNullBits);
         }
         for row in 0..rows {

@@ -9,12 +9,16 @@ use std::time::Duration;
 use crate::model::{BatchLimit, NodeName};
 use crate::pointer::Pointer;
 
+use super::diagnostic::SourceText;
+
 /// Where something stands in the pipeline file: byte offsets.
 pub type Span = std::ops::Range<usize>;
 
 /// A whole pipeline.
 #[derive(Clone, Debug)]
 pub struct PipelineSpec {
+    /// The file, for messages that point into it.
+    pub text: SourceText,
     /// The name of the job.
     pub name: String,
     /// The folder of the pipeline file: relative paths start here.
@@ -35,6 +39,13 @@ pub struct PipelineSpec {
     pub operators: Vec<OperatorSpec>,
     /// In the order of the file.
     pub sinks: Vec<SinkSpec>,
+}
+
+impl PipelineSpec {
+    /// The folder of the store, below that of the pipeline file if it is relative; none if the store is no folder.
+    pub fn store_dir(&self) -> Option<PathBuf> {
+        self.checkpoint.store.strip_prefix("file://").map(|path| self.dir.join(path))
+    }
 }
 
 /// `[checkpoint]`.
@@ -127,6 +138,8 @@ pub struct SourceSpec {
     pub out_of_orderness: Duration,
     /// After how long without a record the source counts as idle. Default never.
     pub idle_after: Option<Duration>,
+    /// How many records a second it hands out at most, over all subtasks. Default as many as it can.
+    pub rate: Option<f64>,
     /// What is done about a malformed record.
     pub on_error: OnError,
 }
@@ -197,8 +210,6 @@ pub struct GeneratorSpec {
     pub seed: u64,
     /// How many, over all subtasks; none never ends.
     pub records: Option<u64>,
-    /// Records a second over all subtasks; none is as fast as possible.
-    pub rate: Option<f64>,
     /// How many different keys. Default 1,000.
     pub keys: u64,
     /// How keys are spread.
@@ -242,6 +253,18 @@ pub enum ExchangeKind {
     Rebalance,
 }
 
+impl ExchangeKind {
+    /// As it is written in a pipeline.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Forward => "forward",
+            Self::Keyed => "keyed",
+            Self::Broadcast => "broadcast",
+            Self::Rebalance => "rebalance",
+        }
+    }
+}
+
 /// One entry of `inputs`.
 #[derive(Clone, Debug)]
 pub struct InputSpec {
@@ -251,8 +274,12 @@ pub struct InputSpec {
     pub from: NodeName,
     /// The output port of that node, by name. Default its first; `rejected` is what it put aside.
     pub port: Option<String>,
+    /// Where `port` is written, or the entry.
+    pub port_span: Span,
     /// The input port of this node, by name. Default its first.
     pub to: Option<String>,
+    /// Where `to` is written, or the entry.
+    pub to_span: Span,
     /// Where the key is in the JSON value of a record; replaces the key that it has.
     pub key: Option<Pointer>,
     /// How records are spread. Default keyed with `key`; otherwise forward between nodes of the same
@@ -301,6 +328,18 @@ pub enum PluginRef {
     },
     /// A component in the store, by the blake3 of its bytes in hexadecimal.
     Digest(String),
+}
+
+impl std::fmt::Display for PluginRef {
+    /// As it is written in a pipeline, but for a path, which is the one that it was resolved to.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Path(path) => path.display().fmt(f),
+            Self::Named { name, version: None } => f.write_str(name),
+            Self::Named { name, version: Some(version) } => write!(f, "{name}@{version}"),
+            Self::Digest(digest) => write!(f, "blake3:{digest}"),
+        }
+    }
 }
 
 /// `limits = { … }`: what a plugin may use.

@@ -1,0 +1,63 @@
+# What people and CI type. `make demo` needs nothing but Rust, a C compiler and make: the rest is set up as it goes.
+#
+# Everything lies in cargo's target folder (CARGO_TARGET_DIR is honoured); ready plugins beside the executable, where `weir` looks
+# for them by name. There is one profile, release, so that nothing is compiled twice.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+
+TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
+WEIR := $(TARGET)/release/weir
+PLUGINS_OUT := $(TARGET)/release/plugins
+# Guests are built in workspaces of their own, into folders of their own: cargo locks a target folder while it works.
+GUEST_TARGET := $(TARGET)/guests
+PLUGINS := count window
+
+export CARGO_TARGET_DIR := $(TARGET)
+export RUST_BACKTRACE ?= 1
+
+.PHONY: build demo test wasm-target weir plugins check-format check-lints check-docs test-native test-plugins clean-demo help
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+build: weir plugins ## the command and the ready plugins
+
+wasm-target: ## whatever rustc needs to build guests
+	@tools/wasm-target.sh
+
+weir:
+	cargo build --release --package weir
+
+plugins: weir wasm-target ## the ready plugins, beside the executable
+	@mkdir -p $(PLUGINS_OUT)
+	for plugin in $(PLUGINS); do \
+	  $(WEIR) plugin build plugins/$$plugin --target-dir $(GUEST_TARGET) --output $(PLUGINS_OUT)/$$plugin.wasm; \
+	done
+
+demo: build ## flight delays by the hour, from data to table and checkpoints
+	@PATH="$(TARGET)/release:$$PATH" WEIR=$(WEIR) OUT=$(TARGET)/demo examples/flight-delays/demo.sh
+
+clean-demo: ## forget what the demo made
+	rm -rf $(TARGET)/demo
+
+# In the order in which a mistake shows soonest.
+test: check-format check-lints check-docs build test-native test-plugins ## everything that CI runs
+
+check-format:
+	cargo fmt --all --check
+	cargo fmt --all --check --manifest-path plugins/Cargo.toml
+
+check-lints:
+	cargo clippy --release --workspace --all-targets -- -D warnings
+	CARGO_TARGET_DIR=$(GUEST_TARGET) cargo clippy --release --all-targets --manifest-path plugins/Cargo.toml -- -D warnings
+
+check-docs:
+	RUSTDOCFLAGS="-D warnings" cargo doc --release --workspace --no-deps
+
+test-native: build
+	cargo test --release --workspace --no-fail-fast
+
+test-plugins:
+	CARGO_TARGET_DIR=$(GUEST_TARGET) cargo test --release --workspace --no-fail-fast --manifest-path plugins/Cargo.toml

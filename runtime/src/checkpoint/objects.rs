@@ -1,0 +1,512 @@
+//! What is in a store: the name of every object, and the few verbs by which all of them are touched.
+//!
+//! ```text
+//! tenants/default/plugins/<blake3>.wasm                    exact bytes
+//! tenants/default/jobs/<job>/id/<n>                        the n-th history of this name; the highest counts
+//! tenants/default/jobs/<job>/<job id>/log/<seq>            dense from 1; see log.rs
+//! tenants/default/jobs/<job>/<job id>/committed/<epoch>    all sinks have committed this checkpoint
+//! tenants/default/jobs/<job>/<job id>/boundary/<b>         entries up to b do not count any more
+//! tenants/default/jobs/<job>/<job id>/pins/<name>          a copy of a manifest that is kept until it is deleted
+//! tenants/default/jobs/<job>/<job id>/packs/<generation>-<epoch>-<node>.<subtask>-<blake3>
+//! ```
+//!
+//! Numbers are decimal with 20 digits, so that a listing is in order. Nobody outside this file builds a name.
+//!
+//! The verbs are read, create-if-absent, put, delete and list. *Create* is where the protocol meets the store: its
+//! answer is only ever "written" or "somebody's bytes are there" or "not known"; see [`Store::settle`].
+
+use std::collections::HashSet;
+use std::path::Path as FsPath;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use object_store::path::Path;
+use object_store::{GetOptions, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
+
+use super::decide::{self, Seen, Settle};
+use super::error::{Cause, CheckpointError};
+use super::local::LocalRoot;
+use super::pack::{PACK_BYTES_MAX, Pack, PackName, PackReader};
+use crate::model::{Epoch, JobId, name_fault};
+
+const TENANT: &str = "tenants/default";
+/// How often one write is tried before it is left in doubt. The store's own client retries below this.
+const ATTEMPTS_MAX: u32 = 4;
+/// The largest object that is not a pack or a plugin, in bytes.
+pub(crate) const OBJECT_BYTES_MAX: u64 = 64 << 20;
+/// The most names that a listing may give.
+const LISTING_MAX: usize = 1 << 20;
+/// The largest plugin, in bytes.
+pub const PLUGIN_BYTES_MAX: u64 = 256 << 20;
+/// How many objects are deleted at once.
+const DELETES_AT_ONCE: usize = 8;
+
+/// A tenant's part of an object store. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Store {
+    objects: Arc<dyn ObjectStore>,
+    /// Where it is on this machine, if it is: what a directory needs to be durable goes through this.
+    local: Option<LocalRoot>,
+    nonces: Nonces,
+}
+
+#[derive(Clone, Debug)]
+enum Nonces {
+    System,
+    #[cfg(test)]
+    Seeded(Arc<std::sync::atomic::AtomicU64>),
+}
+
+/// How a create-if-absent ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Created {
+    /// The bytes are there, durably.
+    Written,
+    /// These are there instead.
+    Theirs(Bytes),
+}
+
+impl Store {
+    /// Opens the store at `url`, creating its directory. A `file://` address is a path: absolute, or relative to `dir`
+    /// (the folder of the pipeline file). It is taken as it is written, without percent-decoding.
+    ///
+    /// Call [`probe`](Self::probe) before relying on it.
+    pub fn open(url: &str, dir: &FsPath) -> Result<Self, CheckpointError> {
+        let fault = |fault: String| CheckpointError::Url { url: url.to_owned(), fault };
+        let path = match url.split_once("://") {
+            Some(("file", path)) if !path.is_empty() => path,
+            Some(("file", _)) => return Err(fault("names no directory".into())),
+            Some((scheme, _)) => return Err(fault(format!("has scheme {scheme:?}, and only \"file\" is supported"))),
+            None => return Err(fault("is not a URL".into())),
+        };
+        let (local, objects) = LocalRoot::open(&dir.join(path))
+            .map_err(|source| CheckpointError::unreachable("open the store at", dir.join(path).display(), source))?;
+        Ok(Self { objects: Arc::new(objects), local: Some(local), nonces: Nonces::System })
+    }
+
+    /// A store on any implementation, which has to be durable when it says so and consistent in its listings.
+    pub fn new(objects: Arc<dyn ObjectStore>) -> Self {
+        Self { objects, local: None, nonces: Nonces::System }
+    }
+
+    /// Makes random identities repeatable.
+    #[cfg(test)]
+    pub(crate) fn seeded(mut self, seed: u64) -> Self {
+        self.nonces = Nonces::Seeded(Arc::new(seed.into()));
+        self
+    }
+
+    /// Sixteen bytes that nobody else has.
+    pub(crate) fn nonce(&self) -> Result<[u8; 16], CheckpointError> {
+        match &self.nonces {
+            Nonces::System => {
+                let mut nonce = [0; 16];
+                getrandom::fill(&mut nonce).map_err(|error| CheckpointError::NoEntropy(error.to_string().into()))?;
+                Ok(nonce)
+            }
+            #[cfg(test)]
+            Nonces::Seeded(state) => {
+                let state = state.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                let mut nonce = [0; 16];
+                nonce.copy_from_slice(&blake3::hash(&state.to_le_bytes()).as_bytes()[..16]);
+                Ok(nonce)
+            }
+        }
+    }
+
+    /// Tries out what the protocol rests on: create-if-absent refuses an existing object and leaves it as it is, what was
+    /// written is read back and listed, what was deleted is gone. Leaves nothing behind.
+    pub async fn probe(&self) -> Result<(), CheckpointError> {
+        let folder = Path::from(format!("{TENANT}/probe"));
+        let name = blake3::Hash::from_bytes(*blake3::hash(&self.nonce()?).as_bytes()).to_hex();
+        let path = Path::from(format!("{folder}/{}", &name[..32]));
+        let result = self.probe_at(&folder, &path).await;
+        let cleaned = self.delete(&path).await;
+        result.and(cleaned)
+    }
+
+    async fn probe_at(&self, folder: &Path, path: &Path) -> Result<(), CheckpointError> {
+        let promise = |holds: bool, promise: &'static str| {
+            if holds { Ok(()) } else { Err(CheckpointError::Unsuitable { promise }) }
+        };
+        const CREATES: &str = "refuse to create an object that exists (create-if-absent)";
+        self.create(path, Bytes::from_static(b"first"))
+            .await
+            .map_err(|source| CheckpointError::unreachable("create", path, source))?;
+        match self.create(path, Bytes::from_static(b"second")).await {
+            Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {}
+            Ok(()) => return promise(false, CREATES),
+            Err(source) => return Err(CheckpointError::unreachable("create", path, source)),
+        }
+        promise(self.read(path, 64).await?.as_deref() == Some(b"first"), CREATES)?;
+        let listed = self.list(folder).await?;
+        promise(path.filename().is_some_and(|name| listed.iter().any(|l| l == name)), "list what was just written")?;
+        self.put(path, PutPayload::from_static(b"third")).await?;
+        promise(self.read(path, 64).await?.as_deref() == Some(b"third"), "give back what was written last")?;
+        self.delete(path).await?;
+        promise(self.read(path, 64).await?.is_none(), "forget what was deleted")?;
+        promise(
+            self.list(folder).await?.iter().all(|l| Some(l.as_str()) != path.filename()),
+            "list without what was deleted",
+        )
+    }
+
+    /// The bytes of an object; none if there is none. Larger ones than `limit` are refused before they are read.
+    pub(crate) async fn read(&self, path: &Path, limit: u64) -> Result<Option<Bytes>, CheckpointError> {
+        let failed = |source| CheckpointError::unreachable("read", path, source);
+        match self.objects.get_opts(path, GetOptions::default()).await {
+            Ok(object) if object.meta.size > limit => {
+                let fault = format!("it has {} bytes, over the limit of {limit}", object.meta.size);
+                Err(CheckpointError::damaged(path, fault))
+            }
+            Ok(object) => object.bytes().await.map(Some).map_err(failed),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(source) => Err(failed(source)),
+        }
+    }
+
+    /// Whether there is an object.
+    pub(crate) async fn exists(&self, path: &Path) -> Result<bool, CheckpointError> {
+        match self.objects.head(path).await {
+            Ok(_) => Ok(true),
+            Err(object_store::Error::NotFound { .. }) => Ok(false),
+            Err(source) => Err(CheckpointError::unreachable("look for", path, source)),
+        }
+    }
+
+    /// Create-if-absent, once. Every error means *unknown*, also "already exists": a client may have repeated a request of
+    /// its own that had succeeded.
+    async fn create(&self, path: &Path, bytes: Bytes) -> Result<(), object_store::Error> {
+        self.objects.put_opts(path, bytes.into(), PutMode::Create.into()).await.map(|_| ())
+    }
+
+    /// Create-if-absent until the outcome is known, a few times at most. `bytes` have to differ from what anybody else would
+    /// write there, unless it does not matter who wrote.
+    ///
+    /// `Written` means durable, also when it was found out by reading: then the directory is synced. After an error,
+    /// which is always [`CheckpointError::InDoubt`], the write may still take place, even later. Repeating the same call
+    /// is safe and the only thing to do.
+    pub(crate) async fn settle(&self, path: &Path, bytes: &Bytes) -> Result<Created, CheckpointError> {
+        let mut last: Option<Cause> = None;
+        for _ in 0..ATTEMPTS_MAX {
+            let put = self.create(path, bytes.clone()).await;
+            if put.is_ok() {
+                return Ok(Created::Written);
+            }
+            last = put.err().map(Into::into);
+            let found = self.read(path, OBJECT_BYTES_MAX).await;
+            let seen = match &found {
+                Ok(Some(found)) if found == bytes => Seen::Own,
+                Ok(Some(_)) => Seen::Another,
+                Ok(None) => Seen::Nothing,
+                Err(_) => Seen::Unread,
+            };
+            match (decide::settle(seen), found) {
+                (Settle::Written, _) => match self.make_durable(path) {
+                    Ok(()) => return Ok(Created::Written),
+                    Err(error) => last = Some(error.into()),
+                },
+                (Settle::Lost, Ok(Some(theirs))) => return Ok(Created::Theirs(theirs)),
+                (_, Err(error)) => last = Some(error.into()),
+                _ => {}
+            }
+        }
+        Err(CheckpointError::InDoubt { object: path.to_string(), source: last })
+    }
+
+    /// Makes the entry of an object that was found, not written, survive a loss of power.
+    pub(crate) fn make_durable(&self, path: &Path) -> Result<(), CheckpointError> {
+        let Some(local) = &self.local else { return Ok(()) };
+        local.sync_folder_of(path).map_err(|source| CheckpointError::unreachable("sync", path, source))
+    }
+
+    /// Writes an object whatever is there. Only for objects whose name stands for their content: repeating is harmless.
+    async fn put(&self, path: &Path, payload: PutPayload) -> Result<(), CheckpointError> {
+        let mut attempt = 1;
+        loop {
+            match self.objects.put(path, payload.clone()).await {
+                Ok(_) => return Ok(()),
+                Err(source) if attempt == ATTEMPTS_MAX => {
+                    return Err(CheckpointError::unreachable("write", path, source));
+                }
+                Err(_) => attempt += 1,
+            }
+        }
+    }
+
+    /// Deletes an object; one that is not there is deleted.
+    pub(crate) async fn delete(&self, path: &Path) -> Result<(), CheckpointError> {
+        match self.objects.delete(path).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(source) => Err(CheckpointError::unreachable("delete", path, source)),
+        }
+    }
+
+    /// Deletes many, in any order; stops at the first failure.
+    pub(crate) async fn delete_all(&self, paths: Vec<Path>) -> Result<(), CheckpointError> {
+        futures::stream::iter(paths)
+            .map(|path| async move { self.delete(&path).await })
+            .buffer_unordered(DELETES_AT_ONCE)
+            .try_collect()
+            .await
+    }
+
+    /// The names of the objects directly under a folder, sorted.
+    pub(crate) async fn list(&self, folder: &Path) -> Result<Vec<String>, CheckpointError> {
+        self.names(folder, |path, folder| {
+            let mut parts = path.prefix_match(folder)?;
+            let name = parts.next()?;
+            parts.next().is_none().then(|| name.as_ref().to_owned())
+        })
+        .await
+    }
+
+    /// The paths of all objects below a folder, sorted.
+    async fn list_deep(&self, folder: &Path) -> Result<Vec<String>, CheckpointError> {
+        self.names(folder, |path, _| Some(path.to_string())).await
+    }
+
+    async fn names(
+        &self,
+        folder: &Path,
+        name: impl Fn(&Path, &Path) -> Option<String>,
+    ) -> Result<Vec<String>, CheckpointError> {
+        let mut names = Vec::new();
+        let mut objects = self.objects.list(Some(folder));
+        while let Some(object) = objects.next().await {
+            let object = object.map_err(|source| CheckpointError::unreachable("list", folder, source))?;
+            names.extend(name(&object.location, folder));
+            if names.len() > LISTING_MAX {
+                let what = format!("the number of objects under {folder}");
+                return Err(CheckpointError::TooLarge { what, value: names.len() as u64, limit: LISTING_MAX as u64 });
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// The names of the folders directly under a folder, sorted.
+    async fn folders(&self, folder: &Path) -> Result<Vec<String>, CheckpointError> {
+        let listed = self.objects.list_with_delimiter(Some(folder)).await;
+        let listed = listed.map_err(|source| CheckpointError::unreachable("list", folder, source))?;
+        Ok(listed.common_prefixes.iter().filter_map(|path| path.filename().map(str::to_owned)).collect())
+    }
+
+    /// The names of the jobs that ran in this store, sorted.
+    pub async fn list_jobs(&self) -> Result<Vec<String>, CheckpointError> {
+        let mut jobs = self.folders(&Path::from(format!("{TENANT}/jobs"))).await?;
+        jobs.retain(|job| name_fault(job).is_none());
+        jobs.sort_unstable();
+        Ok(jobs)
+    }
+
+    /// Stores a plugin under the hash of its bytes. Durable when it returns.
+    pub async fn put_plugin(&self, bytes: Bytes) -> Result<[u8; 32], CheckpointError> {
+        if bytes.len() as u64 > PLUGIN_BYTES_MAX {
+            let what = "the plugin (bytes)".to_owned();
+            return Err(CheckpointError::TooLarge { what, value: bytes.len() as u64, limit: PLUGIN_BYTES_MAX });
+        }
+        let digest = *blake3::hash(&bytes).as_bytes();
+        // Not skipped when it exists: what is there may be damaged, and this mends it.
+        self.put(&Self::plugin(digest), bytes.into()).await?;
+        Ok(digest)
+    }
+
+    /// The bytes of a plugin, checked against its digest.
+    pub async fn get_plugin(&self, digest: [u8; 32]) -> Result<Bytes, CheckpointError> {
+        let path = Self::plugin(digest);
+        match self.read(&path, PLUGIN_BYTES_MAX).await? {
+            None => Err(CheckpointError::Missing { object: path.to_string(), by: "the checkpoint".into() }),
+            Some(bytes) if *blake3::hash(&bytes).as_bytes() == digest => Ok(bytes),
+            Some(_) => Err(CheckpointError::damaged(path, "its content does not match its name")),
+        }
+    }
+
+    fn plugin(digest: [u8; 32]) -> Path {
+        Path::from(format!("{TENANT}/plugins/{}.wasm", blake3::Hash::from_bytes(digest).to_hex()))
+    }
+
+    /// The folder with everything of a job, of all its histories.
+    fn job(job: &str) -> Path {
+        Path::from(format!("{TENANT}/jobs/{job}"))
+    }
+
+    /// The folder with the identities of a job's histories.
+    pub(crate) fn ids(job: &str) -> Path {
+        Path::from(format!("{TENANT}/jobs/{job}/id"))
+    }
+
+    /// The object with the identity of a job's n-th history.
+    pub(crate) fn id(job: &str, n: u64) -> Path {
+        Path::from(format!("{TENANT}/jobs/{job}/id/{n:020}"))
+    }
+
+    /// Any object of the job that shows that it ran and got past its very first claim; none if there is none.
+    pub(crate) async fn evidence(&self, job: &str) -> Result<Option<String>, CheckpointError> {
+        let first_claim = format!("/log/{:020}", 1);
+        Ok(self.list_deep(&Self::job(job)).await?.into_iter().find(|path| !path.ends_with(&first_claim)))
+    }
+}
+
+/// Refuses what is not the name of a job or a pin.
+pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), CheckpointError> {
+    match name_fault(name) {
+        Some(fault) => Err(CheckpointError::Name { what, name: name.to_owned(), fault }),
+        None => Ok(()),
+    }
+}
+
+/// The numbers among the names of a listing, ascending; what is not a number of 20 digits is not ours.
+pub(crate) fn numbers(names: &[String]) -> Vec<u64> {
+    names.iter().filter(|name| name.len() == 20).filter_map(|name| name.parse().ok()).collect()
+}
+
+/// One history of one job in a store. Cheap to clone; tasks get a clone to put their packs.
+#[derive(Clone, Debug)]
+pub struct JobStore {
+    store: Store,
+    job: Arc<str>,
+    id: JobId,
+    /// What this process put and no manifest names yet: [`Run::publish`](super::Run::publish) names nothing else (I1).
+    durable: Arc<Mutex<HashSet<PackName>>>,
+}
+
+impl JobStore {
+    pub(crate) fn new(store: &Store, job: &str, id: JobId) -> Self {
+        Self { store: store.clone(), job: job.into(), id, durable: Arc::default() }
+    }
+
+    /// The store that it is in.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The job's name.
+    pub fn job(&self) -> &str {
+        &self.job
+    }
+
+    /// The job's history.
+    pub fn id(&self) -> JobId {
+        self.id
+    }
+
+    fn path(&self, rest: impl std::fmt::Display) -> Path {
+        Path::from(format!("{TENANT}/jobs/{}/{}/{rest}", self.job, self.id))
+    }
+
+    pub(crate) fn log_folder(&self) -> Path {
+        self.path("log")
+    }
+
+    pub(crate) fn log(&self, seq: u64) -> Path {
+        self.path(format_args!("log/{seq:020}"))
+    }
+
+    pub(crate) fn committed_folder(&self) -> Path {
+        self.path("committed")
+    }
+
+    pub(crate) fn committed(&self, epoch: Epoch) -> Path {
+        self.path(format_args!("committed/{:020}", epoch.0))
+    }
+
+    pub(crate) fn boundary_folder(&self) -> Path {
+        self.path("boundary")
+    }
+
+    pub(crate) fn boundary(&self, b: u64) -> Path {
+        self.path(format_args!("boundary/{b:020}"))
+    }
+
+    pub(crate) fn pins_folder(&self) -> Path {
+        self.path("pins")
+    }
+
+    pub(crate) fn pin(&self, name: &str) -> Path {
+        self.path(format_args!("pins/{name}"))
+    }
+
+    pub(crate) fn packs_folder(&self) -> Path {
+        self.path("packs")
+    }
+
+    pub(crate) fn pack(&self, name: &PackName) -> Path {
+        self.path(format_args!("packs/{name}"))
+    }
+
+    /// Makes the folders, and makes them survive a loss of power, also those that an earlier run made and did not live to
+    /// sync: `object_store` syncs only the folders that it makes itself, and after it has made them.
+    pub(crate) fn prepare(&self) -> Result<(), CheckpointError> {
+        let Some(local) = &self.store.local else { return Ok(()) };
+        let folders = [
+            Store::ids(&self.job),
+            self.log_folder(),
+            self.committed_folder(),
+            self.boundary_folder(),
+            self.pins_folder(),
+            self.packs_folder(),
+        ];
+        folders.iter().try_for_each(|folder| {
+            local.make_folder(folder).map_err(|source| CheckpointError::unreachable("make the folder", folder, source))
+        })
+    }
+
+    /// Removes what uploads of earlier runs left half-written on a local disk. They are fenced: nothing that
+    /// they still upload can be named by a manifest.
+    pub(crate) fn sweep(&self, generation: crate::model::Generation) -> Result<(), CheckpointError> {
+        let Some(local) = &self.store.local else { return Ok(()) };
+        let folder = self.packs_folder();
+        let is_old = |name: &str| name.parse::<PackName>().is_ok_and(|name| name.generation() < generation);
+        local.sweep(&folder, is_old).map_err(|source| CheckpointError::unreachable("sweep", &folder, source))
+    }
+
+    /// Keeps the pipeline file that a run was started with, for whoever looks later. Nothing reads it back to decide.
+    pub async fn put_spec(&self, text: &str) -> Result<(), CheckpointError> {
+        self.store.put(&self.path("spec.toml"), Bytes::copy_from_slice(text.as_bytes()).into()).await
+    }
+
+    /// Writes a pack. Durable when it returns; it belongs to nobody until a manifest names it.
+    ///
+    /// May be repeated: the name stands for the content. It is written even if it is there already (I8).
+    pub async fn put_pack(&self, pack: &Pack) -> Result<(), CheckpointError> {
+        // A pack without chunks only says what is cleared: no manifest ever names it.
+        if pack.segments.iter().any(|segment| segment.chunks > 0) {
+            self.store.put(&self.pack(&pack.name), pack.payload.clone()).await?;
+        }
+        self.durable.lock().unwrap_or_else(PoisonError::into_inner).insert(pack.name.clone());
+        Ok(())
+    }
+
+    /// Whether a pack is in the store: remembered, or looked up for one that another process put.
+    pub(crate) async fn has_pack(&self, name: &PackName) -> Result<bool, CheckpointError> {
+        if self.durable.lock().unwrap_or_else(PoisonError::into_inner).contains(name) {
+            return Ok(true);
+        }
+        let path = self.pack(name);
+        if !self.store.exists(&path).await? {
+            return Ok(false);
+        }
+        self.store.make_durable(&path)?;
+        Ok(true)
+    }
+
+    /// Forgets the packs of attempts up to `epoch`: manifests name them now, or they are garbage.
+    pub(crate) fn forget_packs(&self, epoch: Epoch) {
+        self.durable.lock().unwrap_or_else(PoisonError::into_inner).retain(|pack| pack.epoch() > epoch);
+    }
+
+    /// Reads a pack and checks its outline.
+    pub(crate) async fn open_pack(&self, name: &PackName) -> Result<PackReader, CheckpointError> {
+        let path = self.pack(name);
+        match self.store.read(&path, PACK_BYTES_MAX).await? {
+            Some(content) => PackReader::open(name, content).map_err(|fault| CheckpointError::damaged(path, fault)),
+            None => Err(CheckpointError::Missing { object: path.to_string(), by: "the checkpoint".into() }),
+        }
+    }
+
+    pub(crate) fn damaged_pack(&self, name: &PackName, fault: String) -> CheckpointError {
+        CheckpointError::damaged(self.pack(name), fault)
+    }
+}

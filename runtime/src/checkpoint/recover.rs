@@ -1,0 +1,303 @@
+//! The start of a run: find the restore point, claim the log, say what to restore and what to commit.
+//!
+//! A claim is an entry like any other, so a run that begins and a run that goes on cannot both have the same place: from
+//! that moment the earlier one is fenced.
+//!
+//! **A first run** writes its claim as entry 1 of a new history with a random id, and *then* creates `id/<n>`, which makes
+//! that history the job's. So an `id` object always has a log, and a log that cannot be found is damage, never an empty
+//! start (I10). A history that no `id` names, from a run that died in between, holds nothing but that claim.
+//!
+//! **`--fresh`** does the same with the next `n`. A writer looks for `id/<n + 1>` whenever it looks for a later claim, so this
+//! fences the runs of the old history, however damaged its log is. What the old one left open is given up: the
+//! new one starts from nothing and publishes everything again, which is what was asked for.
+//!
+//! **`--from`** an older checkpoint pins it first, then looks whether it is still above the boundary, then claims: the
+//! collector makes the boundary, then reads the pins, then looks for a claim, then deletes. Whichever of the two comes second
+//! sees the other. An open checkpoint that is left behind by it is not committed: what it staged is produced again.
+
+use futures::future::OptionFuture;
+
+use super::decide::{self, Asked, Look, PointFacts, StartFacts};
+use super::error::CheckpointError;
+use super::log::{Base, Body, Claim, Entry, Identity, READ_ATTEMPTS_MAX, Span, encode_pin};
+use super::manifest::Manifest;
+use super::objects::{Created, JobStore, Store, check_name, numbers};
+use super::publish::Run;
+use crate::clock::Clock;
+use crate::model::{Epoch, Generation, JobId};
+
+/// How often a run tries to be the one that begins.
+const BEGIN_ATTEMPTS_MAX: u32 = 16;
+/// Epoch numbers that are left out when an entry of the log cannot be read: it may have used some.
+const EPOCHS_LEFT_OUT: u64 = 1 << 20;
+/// Pins that a run makes for itself while it begins.
+pub(crate) const OWN_PINS: &str = "from-";
+
+/// What a run starts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// From the restore point; from the beginning if the job never ran or never completed a checkpoint.
+    Resume,
+    /// From nothing, in a new history.
+    Fresh,
+    /// From this checkpoint, whatever came after it.
+    From(Epoch),
+}
+
+/// How it went.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant)]
+pub enum Begun {
+    /// The job ended in an earlier run, and all its output is committed. Nothing was claimed.
+    Finished(Manifest),
+    /// The run is the job's only one.
+    Run {
+        /// Its hold on the log.
+        run: Run,
+        /// What to restore; none: start from nothing.
+        restore: Option<Manifest>,
+        /// The sinks have to commit what `restore` names, with [`Run::permit_tip`], before any of them opens.
+        commit_needed: bool,
+    },
+}
+
+/// Begins a run of a job.
+///
+/// An error means that no run began. After [`CheckpointError::InDoubt`] its claim may still turn up in the log; that fences
+/// earlier runs and harms no later one.
+pub async fn begin(store: &Store, job: &str, start: Start, clock: &Clock) -> Result<Begun, CheckpointError> {
+    check_name("job", job)?;
+    for _ in 0..BEGIN_ATTEMPTS_MAX {
+        let begun = match (start, Identity::current(store, job).await?) {
+            (Start::From(_), None) => return Err(CheckpointError::NeverRan { job: job.to_owned() }),
+            (Start::Resume | Start::Fresh, None) => first(store, job, 1, clock).await?,
+            (Start::Fresh, Some(identity)) => first(store, job, identity.n + 1, clock).await?,
+            (Start::Resume, Some(identity)) => again(store, job, &identity, None, clock).await?,
+            (Start::From(epoch), Some(identity)) => again(store, job, &identity, Some(epoch), clock).await?,
+        };
+        if let Some(begun) = begun {
+            return Ok(begun);
+        }
+    }
+    Err(CheckpointError::Contended { job: job.to_owned(), attempts: BEGIN_ATTEMPTS_MAX })
+}
+
+/// Begins a new history as the n-th; none if another one took that number.
+async fn first(store: &Store, job: &str, n: u64, clock: &Clock) -> Result<Option<Begun>, CheckpointError> {
+    let job_store = JobStore::new(store, job, JobId(store.nonce()?));
+    job_store.prepare()?;
+    let claim = Claim { created_at: clock.now(), base: None, last_epoch: Epoch(0) };
+    let claimed = put_claim(&job_store, 1, claim).await?;
+    if claimed != Created::Written {
+        return Err(CheckpointError::damaged(job_store.log(1), "a history that was just made has an entry"));
+    }
+    let identity = Identity { job_id: job_store.id(), n, created_at: clock.now(), nonce: store.nonce()? };
+    match store.settle(&Store::id(job, n), &identity.encode()?).await? {
+        Created::Written => {}
+        Created::Theirs(_) => {
+            store.delete(&job_store.log(1)).await?;
+            return Ok(None);
+        }
+    }
+    let run = Run::begun(job_store, n, Generation(1), None, Epoch(0));
+    run.check_fence().await?;
+    Ok(Some(Begun::Run { run, restore: None, commit_needed: false }))
+}
+
+async fn put_claim(store: &JobStore, seq: u64, claim: Claim) -> Result<Created, CheckpointError> {
+    let entry = Entry {
+        job_id: store.id(),
+        seq,
+        generation: Generation(seq),
+        nonce: store.store().nonce()?,
+        body: Body::Claim(claim),
+    };
+    store.store().settle(&store.log(seq), &entry.encode()?).await
+}
+
+/// The restore point of a log, and the highest epoch that it knows.
+pub(crate) struct Point {
+    pub(crate) base: Option<Base>,
+    pub(crate) last_epoch: Epoch,
+}
+
+/// Finds the restore point; none if the log was collected meanwhile, so that it has to be looked for again.
+pub(crate) async fn restore_point(store: &JobStore, span: Span) -> Result<Option<Point>, CheckpointError> {
+    for seq in (span.boundary + 1..=span.tip).rev() {
+        let Some(entry) = store.read_in_span(seq).await? else { return Ok(None) };
+        let point = match (decide::look(entry.body.fact()), entry.body) {
+            (Look::Here, Body::Checkpoint(manifest)) => {
+                Point { last_epoch: manifest.epoch, base: Some(Base { manifest, committed: false }) }
+            }
+            (Look::Base, Body::Claim(claim)) => Point { base: claim.base, last_epoch: claim.last_epoch },
+            _ => continue,
+        };
+        return Ok(Some(point));
+    }
+    let object = store.log(span.boundary + 1).to_string();
+    Err(CheckpointError::damaged(object, "the log has neither a claim nor a checkpoint after the boundary"))
+}
+
+/// What `--from` names, wherever it is.
+struct Wanted {
+    manifest: Box<Manifest>,
+    /// Its place in the log; none if only a pin has it.
+    seq: Option<u64>,
+    committed: bool,
+}
+
+/// Looks for a checkpoint in the log and in the pins. Also gives all epochs that are there, whether entries are damaged,
+/// and the highest epoch seen.
+async fn find(
+    store: &JobStore,
+    span: Span,
+    epoch: Epoch,
+) -> Result<(Option<Wanted>, Vec<Epoch>, bool), CheckpointError> {
+    let (mut wanted, mut have, mut damaged) = (None, Vec::new(), false);
+    for seq in span.boundary + 1..=span.tip {
+        match store.read_in_span(seq).await {
+            Ok(Some(Entry { body: Body::Checkpoint(manifest), .. })) => {
+                have.push(manifest.epoch);
+                if manifest.epoch == epoch {
+                    let committed = store.is_committed(epoch).await?;
+                    wanted = Some(Wanted { manifest, seq: Some(seq), committed });
+                }
+            }
+            Ok(_) => {}
+            Err(CheckpointError::Damaged { .. } | CheckpointError::Missing { .. }) => damaged = true,
+            Err(error) => return Err(error),
+        }
+    }
+    // Only what is committed can be pinned.
+    for (_, manifest) in store.pins().await? {
+        have.push(manifest.epoch);
+        if manifest.epoch == epoch && wanted.is_none() {
+            wanted = Some(Wanted { manifest: Box::new(manifest), seq: None, committed: true });
+        }
+    }
+    have.sort_unstable();
+    have.dedup();
+    Ok((wanted, have, damaged))
+}
+
+/// Begins a run in a history that exists; none if the log moved on meanwhile.
+async fn again(
+    store: &Store,
+    job: &str,
+    identity: &Identity,
+    from: Option<Epoch>,
+    clock: &Clock,
+) -> Result<Option<Begun>, CheckpointError> {
+    let store = JobStore::new(store, job, identity.job_id);
+    store.prepare()?;
+    let span = store.span().await?;
+    let found = OptionFuture::from(from.map(|epoch| find(&store, span, epoch))).await.transpose()?;
+    let mut point = match restore_point(&store, span).await {
+        Ok(Some(point)) => point,
+        Ok(None) => return Ok(None),
+        // A tip that cannot be read stops everything but a start from elsewhere.
+        Err(CheckpointError::Damaged { .. } | CheckpointError::Missing { .. }) if from.is_some() => {
+            Point { base: None, last_epoch: Epoch(0) }
+        }
+        Err(error) => return Err(error),
+    };
+    let highest_marker = numbers(&store.store().list(&store.committed_folder()).await?).last().map(|&n| Epoch(n));
+    if let Some(base) = &mut point.base {
+        base.committed = base.committed || store.is_committed(base.manifest.epoch).await?;
+    }
+    let (wanted, have, is_damaged) = found.unwrap_or_default();
+    let asked = |epoch| match &wanted {
+        Some(wanted) => (epoch, Asked::There { committed: wanted.committed }),
+        None => (epoch, Asked::Nowhere),
+    };
+    let facts = StartFacts {
+        point: point.base.as_ref().map(|base| PointFacts {
+            epoch: base.manifest.epoch,
+            finished: base.manifest.finished,
+            committed: base.committed,
+        }),
+        last_epoch: point.last_epoch,
+        highest_marker,
+        asked: from.map(asked),
+    };
+    let (base, seq) = match decide::begin(&facts) {
+        decide::Begin::Finished => return Ok(point.base.map(|base| Begun::Finished(*base.manifest))),
+        decide::Begin::Point => (point.base, None),
+        decide::Begin::Asked => match wanted {
+            Some(wanted) => (Some(Base { manifest: wanted.manifest, committed: true }), wanted.seq),
+            None => return Ok(None),
+        },
+        decide::Begin::Lost(epoch) => {
+            let by = store.committed(epoch).to_string();
+            return Err(CheckpointError::Missing { object: format!("the manifest of checkpoint {epoch}"), by });
+        }
+        decide::Begin::NoSuch => {
+            let have = have.iter().map(Epoch::to_string).collect::<Vec<_>>().join(", ");
+            let have = if have.is_empty() { "none".to_owned() } else { have };
+            return Err(CheckpointError::NoCheckpoint { job: job.to_owned(), epoch: from.unwrap_or_default(), have });
+        }
+        decide::Begin::NeverCommitted => {
+            return Err(CheckpointError::NeverCommitted { job: job.to_owned(), epoch: from.unwrap_or_default() });
+        }
+    };
+    // Numbers that were used stay used, also those of entries that are gone or cannot be read.
+    let mut last_epoch =
+        have.iter().copied().chain(highest_marker).fold(point.last_epoch, |last, epoch| last.max(epoch));
+    if is_damaged {
+        last_epoch = Epoch(last_epoch.0 + EPOCHS_LEFT_OUT);
+    }
+    let pinned = match (&base, seq) {
+        (Some(base), Some(seq)) => Some(pin_for_claim(&store, &base.manifest, seq).await?),
+        _ => None,
+    };
+    let seq = span.tip + 1;
+    let claim = Claim { created_at: clock.now(), base: base.clone(), last_epoch };
+    let claimed = put_claim(&store, seq, claim).await?;
+    if let Some(pin) = pinned {
+        store.store().delete(&store.pin(&pin)).await?;
+    }
+    if claimed != Created::Written {
+        return Ok(None);
+    }
+    let tip = base.as_ref().map(|base| (&*base.manifest, base.committed));
+    let commit_needed = tip.is_some_and(|(_, committed)| !committed);
+    let run = Run::begun(store, identity.n, Generation(seq), tip, last_epoch);
+    run.check_fence().await?;
+    run.store().sweep(run.generation())?;
+    Ok(Some(Begun::Run { run, restore: base.map(|base| *base.manifest), commit_needed }))
+}
+
+/// Pins a checkpoint of the log under a name of our own until a claim holds it; see the module's comment.
+async fn pin_for_claim(store: &JobStore, manifest: &Manifest, seq: u64) -> Result<String, CheckpointError> {
+    let name = format!("{OWN_PINS}{}", JobId(store.store().nonce()?));
+    store.store().settle(&store.pin(&name), &encode_pin(manifest)?).await?;
+    if store.highest_boundary().await? >= seq {
+        store.store().delete(&store.pin(&name)).await?;
+        let have = "only later ones: it was collected just now".to_owned();
+        return Err(CheckpointError::NoCheckpoint { job: store.job().to_owned(), epoch: manifest.epoch, have });
+    }
+    Ok(name)
+}
+
+/// Looks at a job without claiming it: its current history.
+pub(crate) async fn look_at(store: &Store, job: &str) -> Result<JobStore, CheckpointError> {
+    check_name("job", job)?;
+    match Identity::current(store, job).await? {
+        Some(identity) => Ok(JobStore::new(store, job, identity.job_id)),
+        None => Err(CheckpointError::NeverRan { job: job.to_owned() }),
+    }
+}
+
+/// The same, tried again as long as the log is collected while it is read.
+pub(crate) async fn read_steadily<T>(
+    store: &JobStore,
+    mut read: impl AsyncFnMut(&JobStore, Span) -> Result<Option<T>, CheckpointError>,
+) -> Result<T, CheckpointError> {
+    for _ in 0..READ_ATTEMPTS_MAX {
+        let span = store.span().await?;
+        if let Some(value) = read(store, span).await? {
+            return Ok(value);
+        }
+    }
+    Err(CheckpointError::Contended { job: store.job().to_owned(), attempts: READ_ATTEMPTS_MAX })
+}

@@ -1,0 +1,373 @@
+//! One instance of a component at work on one subtask: typed calls, and what each way to end means.
+//!
+//! A call goes in with its limits set anew; what it said comes out only if it returned ok. An instance that trapped,
+//! crossed a limit or whose call was dropped half way has ended: its memory goes back at once, and every further call is
+//! answered with an error. It never hangs and never takes the process with it.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use wasmtime::component::InstancePre;
+use wasmtime::{Store, UpdateDeadline};
+
+use super::bindings::{self, checkpoint, processor, types};
+use super::engine::SharedEngine;
+use super::host::{Call, HostState, Lent, Log, Rejected};
+use super::limits::{self, Meter, TEXT_BYTES_MAX, clean};
+use super::metrics::TaskMetrics;
+use super::{Operator, OperatorError, Output, SnapshotWriter};
+use crate::model::{Batch, Chunk, Epoch, SnapshotMode, StateKind, TaskInfo, Timestamp};
+use crate::plan::LimitsSpec;
+
+/// What one component and its exports are, before there is an instance.
+pub(super) struct Code {
+    pub(super) engine: Arc<SharedEngine>,
+    pub(super) pre: InstancePre<HostState>,
+    pub(super) processor: processor::GuestIndices,
+    pub(super) checkpoint: Option<checkpoint::GuestIndices>,
+}
+
+/// One instance.
+pub(super) struct Instance {
+    engine: Arc<SharedEngine>,
+    /// None when it has ended.
+    store: Option<Store<HostState>>,
+    processor: processor::Guest,
+    checkpoint: Option<checkpoint::Guest>,
+    wall: Duration,
+    state: StateKind,
+    /// The snapshot that is being written.
+    snapshot: Option<Epoch>,
+    /// A call has begun and not returned: its future was dropped, if this is seen from outside of a call.
+    in_call: bool,
+    /// Why it has ended.
+    ended: Option<String>,
+}
+
+/// A call of an export on an instance that may be called, up to what it means.
+macro_rules! call {
+    ($self:ident, $call:expr, $guest:expr, |$g:ident, $store:ident| $body:expr) => {{
+        let result = match $self.store.as_mut() {
+            Some($store) => {
+                let $g = $guest;
+                let _running = $self.engine.running();
+                within($self.wall, $body).await
+            }
+            None => return Err($self.has_ended()),
+        };
+        $self.settle($call, result)
+    }};
+}
+
+impl Instance {
+    /// A fresh instance, on which nothing was called yet. `first` is the call that it is made for.
+    pub(super) async fn new(
+        code: &Code,
+        first: Call,
+        limits: LimitsSpec,
+        log: Log,
+        metrics: TaskMetrics,
+    ) -> Result<Self, OperatorError> {
+        let place = code.engine.place().map_err(|breach| limits::operator_error(first.name(), &breach.into(), None))?;
+        let wall = limits.wall;
+        let hostcall_bytes = limits.output_bytes.saturating_add(4 << 20);
+        let mut store = Store::new(code.engine.engine(), HostState::new(Meter::new(limits), log, metrics, place));
+        store.limiter(|state| &mut state.meter);
+        store.set_hostcall_fuel(usize::try_from(hostcall_bytes).unwrap_or(usize::MAX));
+        store.epoch_deadline_callback(|mut context| {
+            context.data_mut().meter.tick()?;
+            Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
+        });
+        store.set_epoch_deadline(1);
+        store.data_mut().begin(first, None, 0);
+        let made = {
+            let _running = code.engine.running();
+            within(wall, code.pre.instantiate_async(&mut store)).await
+        };
+        let made = made.unwrap_or_else(|Elapsed| Err(store.data().meter.wall().into()));
+        let loaded = made.and_then(|instance| {
+            let processor = code.processor.load(&mut store, &instance)?;
+            let checkpoint = code.checkpoint.as_ref().map(|indices| indices.load(&mut store, &instance)).transpose()?;
+            Ok((processor, checkpoint))
+        });
+        let (processor, checkpoint) = loaded
+            .map_err(|error| limits::operator_error(first.name(), &error, store.data().log.last_error.as_deref()))?;
+        Ok(Self {
+            engine: Arc::clone(&code.engine),
+            store: Some(store),
+            processor,
+            checkpoint,
+            wall,
+            state: StateKind::Stateless,
+            snapshot: None,
+            in_call: false,
+            ended: None,
+        })
+    }
+
+    /// Asks what the plugin is. The instance is not used for anything else.
+    pub(super) async fn describe(mut self) -> Result<types::Descriptor, OperatorError> {
+        self.begin(Call::Describe, None, 0)?;
+        call!(self, Call::Describe, &self.processor, |guest, store| async {
+            Ok(Ok(guest.call_describe(&mut *store).await?))
+        })
+    }
+
+    /// Makes it ready for work.
+    pub(super) async fn open(
+        &mut self,
+        config: &str,
+        task: &TaskInfo,
+        state: StateKind,
+        output_keyed: Vec<bool>,
+    ) -> Result<(), OperatorError> {
+        self.begin(Call::Open, None, 0)?;
+        self.state = state;
+        if let Some(store) = &mut self.store {
+            store.data_mut().bind(output_keyed, task.groups.clone());
+        }
+        call!(self, Call::Open, &self.processor, |guest, store| guest.call_open(
+            store,
+            config,
+            bindings::task_param(task)
+        ))
+    }
+
+    fn begin(&mut self, call: Call, now: Option<Timestamp>, rows: usize) -> Result<(), OperatorError> {
+        if std::mem::replace(&mut self.in_call, true) {
+            self.end("a call was given up before it returned".to_owned());
+        }
+        let Some(store) = &mut self.store else { return Err(self.has_ended()) };
+        store.data_mut().begin(call, now, rows);
+        store.set_epoch_deadline(1);
+        Ok(())
+    }
+
+    /// What a call came to. Any error but `Retry` ends the instance.
+    fn settle<T>(
+        &mut self,
+        call: Call,
+        result: Result<wasmtime::Result<Result<T, types::Failure>>, Elapsed>,
+    ) -> Result<T, OperatorError> {
+        self.in_call = false;
+        let Some(store) = &mut self.store else { return Err(self.has_ended()) };
+        let last_error = || store.data().log.last_error.as_deref();
+        let error = match result {
+            Ok(Ok(Ok(value))) => return Ok(value),
+            Ok(Ok(Err(failure))) => {
+                let message = clean(&failure.message, TEXT_BYTES_MAX);
+                match failure.kind {
+                    types::FailureKind::Retry => {
+                        store.data_mut().said.clear();
+                        return Err(OperatorError::Retry(message));
+                    }
+                    types::FailureKind::Invalid => OperatorError::Invalid(message),
+                    types::FailureKind::Fatal => OperatorError::Fatal(message),
+                }
+            }
+            Ok(Err(error)) => limits::operator_error(call.name(), &error, last_error()),
+            Err(Elapsed) => limits::operator_error(call.name(), &store.data().meter.wall().into(), None),
+        };
+        self.end(error.to_string());
+        Err(error)
+    }
+
+    /// Gives back its memory.
+    fn end(&mut self, why: String) {
+        self.store = None;
+        self.ended.get_or_insert(why);
+    }
+
+    #[cold]
+    fn has_ended(&self) -> OperatorError {
+        let why = self.ended.as_deref().unwrap_or("no reason is known");
+        OperatorError::Fatal(format!("this instance has ended and cannot be called again: {why}"))
+    }
+
+    /// Breaks off from the host's side.
+    fn refuse(&mut self, call: Call, what: String) -> OperatorError {
+        let error = OperatorError::Contract { call: call.name(), what };
+        self.end(error.to_string());
+        error
+    }
+
+    /// What a call said takes effect.
+    fn deliver(
+        &mut self,
+        progress: types::Progress,
+        batch: Option<&Batch>,
+        out: &mut Output,
+    ) -> Result<(), OperatorError> {
+        let Some(store) = &mut self.store else { return Err(self.has_ended()) };
+        let said = &mut store.data_mut().said;
+        out.more = progress == types::Progress::More;
+        out.emitted.append(&mut said.emitted);
+        if let Some(at) = said.wake_at.take() {
+            out.wake_at = Some(out.wake_at.map_or(at, |earlier| earlier.min(at)));
+        }
+        let (rows, reasons) = &mut out.rejected;
+        for rejected in said.rejected.drain(..) {
+            match rejected {
+                Rejected::Row(row, reason) => {
+                    let Some(batch) = batch else { continue };
+                    push_rejected(rows, batch, row);
+                    reasons.push(reason);
+                }
+                Rejected::Batch(batch, reason) => {
+                    for row in 0..batch.len() {
+                        push_rejected(rows, &batch, row);
+                        reasons.push(reason.clone());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Hashes are left out: rows of batches with and without them may meet here.
+fn push_rejected(rows: &mut Batch, from: &Batch, row: usize) {
+    rows.push_row(from, row);
+    rows.hashes.clear();
+}
+
+#[async_trait]
+impl Operator for Instance {
+    async fn process(
+        &mut self,
+        now: Timestamp,
+        port: u32,
+        batch: &Batch,
+        out: &mut Output,
+    ) -> Result<(), OperatorError> {
+        self.begin(Call::Process, Some(now), batch.len())?;
+        let progress = call!(self, Call::Process, &self.processor, |guest, store| guest.call_process(
+            store,
+            port,
+            bindings::batch_param(batch)
+        ))?;
+        self.deliver(progress, Some(batch), out)
+    }
+
+    async fn advance(&mut self, now: Timestamp, watermark: Timestamp, out: &mut Output) -> Result<(), OperatorError> {
+        self.begin(Call::Advance, Some(now), 0)?;
+        let progress =
+            call!(self, Call::Advance, &self.processor, |guest, store| guest.call_advance(store, watermark))?;
+        self.deliver(progress, None, out)
+    }
+
+    async fn wake(&mut self, now: Timestamp, out: &mut Output) -> Result<(), OperatorError> {
+        self.begin(Call::Wake, Some(now), 0)?;
+        let progress = call!(self, Call::Wake, &self.processor, |guest, store| guest.call_wake(store))?;
+        self.deliver(progress, None, out)
+    }
+
+    async fn finish(&mut self, now: Timestamp, port: u32, out: &mut Output) -> Result<(), OperatorError> {
+        self.begin(Call::Finish, Some(now), 0)?;
+        let progress = call!(self, Call::Finish, &self.processor, |guest, store| guest.call_finish(store, port))?;
+        self.deliver(progress, None, out)
+    }
+
+    async fn resume(&mut self, now: Timestamp, out: &mut Output) -> Result<(), OperatorError> {
+        self.begin(Call::Resume, Some(now), 0)?;
+        let progress = call!(self, Call::Resume, &self.processor, |guest, store| guest.call_resume(store))?;
+        self.deliver(progress, None, out)
+    }
+
+    async fn snapshot(
+        &mut self,
+        epoch: Epoch,
+        mode: SnapshotMode,
+        writer: &mut dyn SnapshotWriter,
+    ) -> Result<bool, OperatorError> {
+        self.begin(Call::Snapshot, None, 0)?;
+        if self.checkpoint.is_none() {
+            self.in_call = false;
+            return if self.state == StateKind::Stateless { Ok(true) } else { Err(no_checkpoint("save")) };
+        }
+        let begins = self.snapshot.replace(epoch) != Some(epoch);
+        if let Some(store) = &mut self.store {
+            let state = store.data_mut();
+            if begins {
+                state.meter.begin_snapshot();
+            }
+            state.snapshot_mode = mode;
+        }
+        let result = match (&mut self.store, &self.checkpoint) {
+            (Some(store), Some(guest)) => {
+                let loan = Loan::new(store, writer);
+                let _running = self.engine.running();
+                let mode = bindings::snapshot_mode(mode);
+                within(self.wall, guest.call_snapshot(&mut *loan.0, epoch.0, mode)).await
+            }
+            _ => return Err(self.has_ended()),
+        };
+        let progress = self.settle(Call::Snapshot, result).inspect_err(|_| self.snapshot = None);
+        let done = progress? == types::Progress::Done;
+        if done {
+            self.snapshot = None;
+        }
+        Ok(done)
+    }
+
+    async fn restore(&mut self, state_version: u32, chunks: Vec<Chunk>) -> Result<(), OperatorError> {
+        self.begin(Call::Restore, None, 0)?;
+        if self.checkpoint.is_none() {
+            self.in_call = false;
+            return if chunks.is_empty() { Ok(()) } else { Err(no_checkpoint("restore")) };
+        }
+        let given = chunks.len();
+        if let Some(store) = &mut self.store {
+            store.data_mut().chunks = chunks.into();
+        }
+        match &self.checkpoint {
+            Some(guest) => call!(self, Call::Restore, guest, |guest, store| guest.call_restore(store, state_version))?,
+            None => return Err(no_checkpoint("restore")),
+        }
+        let left = self.store.as_ref().map_or(0, |store| store.data().chunks.len());
+        if left > 0 {
+            let what = format!("{left} of {given} chunks of state were not read: what they hold would be lost");
+            return Err(self.refuse(Call::Restore, what));
+        }
+        Ok(())
+    }
+}
+
+fn no_checkpoint(verb: &str) -> OperatorError {
+    OperatorError::Invalid(format!("it does not export the interface checkpoint, so it cannot {verb} state"))
+}
+
+/// A store that has been lent a snapshot writer; see [`Lent`].
+struct Loan<'a>(&'a mut Store<HostState>);
+
+impl<'a> Loan<'a> {
+    fn new(store: &'a mut Store<HostState>, writer: &'a mut dyn SnapshotWriter) -> Self {
+        // SAFETY: the borrow of the writer lasts as long as this does, and `drop` takes the pointer out.
+        store.data_mut().writer = unsafe { Lent::new(writer) };
+        Self(store)
+    }
+}
+
+impl Drop for Loan<'_> {
+    fn drop(&mut self) {
+        self.0.data_mut().writer = Lent::default();
+    }
+}
+
+/// A call took longer than it may.
+struct Elapsed;
+
+/// Waits for a call, at most for `limit`. A timer is made only when the call has not returned at its first tick:
+/// nearly all have.
+async fn within<T>(limit: Duration, call: impl Future<Output = T>) -> Result<T, Elapsed> {
+    let mut call = pin!(call);
+    let first = std::future::poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
+    match first {
+        Poll::Ready(value) => Ok(value),
+        Poll::Pending => tokio::time::timeout(limit, call).await.map_err(|_| Elapsed),
+    }
+}

@@ -1,0 +1,316 @@
+//! Why was my plugin stopped? What a guest may use, and what happens at each limit.
+//!
+//! | what | where it is watched | setting |
+//! | --- | --- | --- |
+//! | memory | when memory grows | `memory` |
+//! | CPU time of a call | at each tick of the engine | `cpu` |
+//! | wall-clock time of a call | around the call | `wall` |
+//! | output of a call: emitted, rejected, reasons | when it is handed over | `output` |
+//! | state of a snapshot | when a chunk is handed over | `state` |
+//! | log lines a second | when a line is logged; the rest is counted and dropped | `log_lines` |
+//! | stack, tables, instances, series of metrics, texts | below | fixed |
+//!
+//! Crossing one ends the instance, but for log lines and metrics. A guest learns nothing of it: whatever it would do
+//! then would depend on how fast the machine is.
+
+use std::time::Duration;
+
+use wasmtime::{ResourceLimiter, Trap, WasmBacktrace};
+
+use super::OperatorError;
+use crate::plan::LimitsSpec;
+
+/// From one tick of the engine to the next: CPU time is counted in these, and a guest gives its thread to others
+/// once in each.
+pub const TICK: Duration = Duration::from_millis(1);
+
+/// Stack of a guest, in bytes, apart from what it keeps in its own memory.
+pub(super) const STACK_BYTES_MAX: usize = 512 << 10;
+
+/// Elements of one table: functions that a guest calls through pointers, in practice.
+pub(super) const TABLE_ELEMENTS_MAX: usize = 100_000;
+
+/// Linear memories, tables and core instances of one component.
+pub(super) const PARTS_MAX: usize = 64;
+
+/// One chunk of state, in bytes. The contract promises at least 1 MiB.
+pub(super) const CHUNK_BYTES_MAX: usize = 16 << 20;
+
+/// A log line, a reason and the message of a failure are cut at this many bytes.
+pub(super) const TEXT_BYTES_MAX: usize = 4 << 10;
+
+/// Frames of a guest's backtrace.
+pub(super) const FRAMES_MAX: usize = 20;
+
+/// What each batch, rejected record and chunk counts for besides its bytes: what the host itself keeps for it.
+pub(super) const ITEM_BYTES: u64 = 256;
+
+/// What `describe` may use: it is called before any configuration is known.
+pub(super) fn describe_limits() -> LimitsSpec {
+    LimitsSpec {
+        memory_bytes: 256 << 20,
+        cpu: Duration::from_secs(5),
+        wall: Duration::from_secs(20),
+        output_bytes: 0,
+        state_bytes: 0,
+        log_lines: 20,
+    }
+}
+
+/// What ends a call from the host's side; travels through the guest as the error of a host function.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(super) enum Breach {
+    /// A limit was crossed.
+    #[error("limit of {limit} {what}: {value}")]
+    Limit { what: &'static str, limit: String, value: String, setting: &'static str },
+    /// A rule of the contract was broken.
+    #[error("{0}")]
+    Contract(String),
+}
+
+impl Breach {
+    /// A limit on bytes.
+    pub(super) fn bytes(what: &'static str, limit: u64, value: u64, setting: &'static str) -> Self {
+        Self::Limit { what, limit: bytes(limit), value: bytes(value), setting }
+    }
+}
+
+/// What a guest has used, and how much it may.
+#[derive(Debug)]
+pub(super) struct Meter {
+    limits: LimitsSpec,
+    /// All linear memories together.
+    memory_bytes: u64,
+    /// In the current call.
+    ticks: u64,
+    /// In the current call.
+    output_bytes: u64,
+    /// In the current snapshot.
+    state_bytes: u64,
+}
+
+impl Meter {
+    pub(super) fn new(limits: LimitsSpec) -> Self {
+        Self { limits, memory_bytes: 0, ticks: 0, output_bytes: 0, state_bytes: 0 }
+    }
+
+    /// Forgets what the last call used.
+    pub(super) fn begin_call(&mut self) {
+        self.ticks = 0;
+        self.output_bytes = 0;
+    }
+
+    /// Forgets what the last snapshot wrote.
+    pub(super) fn begin_snapshot(&mut self) {
+        self.state_bytes = 0;
+    }
+
+    /// A tick of the engine found the guest running. Counts these and not the engine's epochs: epochs go on while others have
+    /// the thread.
+    pub(super) fn tick(&mut self) -> Result<(), Breach> {
+        self.ticks += 1;
+        let used = TICK.saturating_mul(u32::try_from(self.ticks).unwrap_or(u32::MAX));
+        if used > self.limits.cpu {
+            return Err(Breach::Limit {
+                what: "CPU time",
+                limit: format!("{:?}", self.limits.cpu),
+                value: format!("{used:?}"),
+                setting: "cpu",
+            });
+        }
+        Ok(())
+    }
+
+    /// Takes `bytes` of what this call may hand over.
+    pub(super) fn spend_output(&mut self, bytes: u64) -> Result<(), Breach> {
+        self.output_bytes = self.output_bytes.saturating_add(bytes);
+        if self.output_bytes > self.limits.output_bytes {
+            return Err(Breach::bytes("output", self.limits.output_bytes, self.output_bytes, "output"));
+        }
+        Ok(())
+    }
+
+    /// Takes `bytes` of what this snapshot may hold.
+    pub(super) fn spend_state(&mut self, bytes: u64) -> Result<(), Breach> {
+        self.state_bytes = self.state_bytes.saturating_add(bytes);
+        if self.state_bytes > self.limits.state_bytes {
+            return Err(Breach::bytes("state", self.limits.state_bytes, self.state_bytes, "state"));
+        }
+        Ok(())
+    }
+
+    /// That the call took too long by the clock on the wall.
+    pub(super) fn wall(&self) -> Breach {
+        let limit = format!("{:?}", self.limits.wall);
+        Breach::Limit { what: "wall-clock time", value: format!("more than {limit}"), limit, setting: "wall" }
+    }
+}
+
+/// Answers with an error rather than "no": a guest that is told "no" aborts with nothing but `unreachable`.
+impl ResourceLimiter for Meter {
+    fn memory_growing(&mut self, current: usize, desired: usize, maximum: Option<usize>) -> wasmtime::Result<bool> {
+        let grown = self.memory_bytes.saturating_add(desired.saturating_sub(current) as u64);
+        let limit = self.limits.memory_bytes.min(maximum.map_or(u64::MAX, |bytes| bytes as u64));
+        if grown > limit || desired as u64 > limit {
+            let setting = if limit == self.limits.memory_bytes { "memory" } else { "" };
+            return Err(Breach::bytes("memory", limit, grown.max(desired as u64), setting).into());
+        }
+        self.memory_bytes = grown;
+        Ok(true)
+    }
+
+    /// The operating system refused. A guest that would notice could act differently in every run.
+    fn memory_grow_failed(&mut self, error: wasmtime::Error) -> wasmtime::Result<()> {
+        Err(Breach::Limit { what: "memory", limit: "this machine's".to_owned(), value: error.to_string(), setting: "" }
+            .into())
+    }
+
+    fn table_growing(&mut self, _current: usize, desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
+        if desired > TABLE_ELEMENTS_MAX {
+            return Err(Breach::Limit {
+                what: "table elements",
+                limit: TABLE_ELEMENTS_MAX.to_string(),
+                value: desired.to_string(),
+                setting: "",
+            }
+            .into());
+        }
+        Ok(true)
+    }
+
+    fn instances(&self) -> usize {
+        PARTS_MAX
+    }
+
+    fn tables(&self) -> usize {
+        PARTS_MAX
+    }
+
+    fn memories(&self) -> usize {
+        PARTS_MAX
+    }
+}
+
+/// What the end of a call means. `last_error` is the last line that the guest logged as an error in this call: a panic
+/// handler's words.
+pub(super) fn operator_error(call: &'static str, error: &wasmtime::Error, last_error: Option<&str>) -> OperatorError {
+    if let Some(breach) = error.downcast_ref::<Breach>() {
+        return match breach.clone() {
+            Breach::Limit { what, limit, value, setting } => OperatorError::Limit { call, what, limit, value, setting },
+            Breach::Contract(what) => OperatorError::Contract { call, what },
+        };
+    }
+    match error.downcast_ref::<Trap>() {
+        Some(Trap::StackOverflow) => OperatorError::Limit {
+            call,
+            what: "stack",
+            limit: bytes(STACK_BYTES_MAX as u64),
+            value: "recursion that went deeper".to_owned(),
+            setting: "",
+        },
+        Some(trap) => {
+            let backtrace = backtrace(error);
+            let mut reason = last_error.map_or_else(|| trap.to_string(), str::to_owned);
+            if *trap == Trap::MemoryOutOfBounds && last_error.is_none() && is_deep_recursion(&backtrace) {
+                reason.push_str("; the backtrace looks like recursion that overflowed the stack in its own memory");
+            }
+            OperatorError::Trap { call, reason, backtrace }
+        }
+        // Neither ours nor a trap: what it handed over does not fit the interface.
+        None => OperatorError::Contract { call, what: clean(&error.root_cause().to_string(), TEXT_BYTES_MAX) },
+    }
+}
+
+/// The frames of a guest, one a line, innermost first.
+fn backtrace(error: &wasmtime::Error) -> String {
+    let Some(trace) = error.downcast_ref::<WasmBacktrace>() else { return String::new() };
+    let text = trace.to_string();
+    // The first line is a heading.
+    let frames: Vec<&str> = text.lines().skip(1).map(str::trim_end).collect();
+    clean(&frames.join("\n"), 16 << 10)
+}
+
+/// Whether the innermost frames are one function or two over and over.
+fn is_deep_recursion(backtrace: &str) -> bool {
+    let mut names: Vec<&str> = backtrace.lines().filter_map(|line| line.split(" - ").nth(1)).collect();
+    let frames = names.len();
+    names.sort_unstable();
+    names.dedup();
+    frames >= FRAMES_MAX && names.len() <= 4
+}
+
+/// Text of a guest for people: cut at `max` bytes, and without control characters that could change what a terminal
+/// shows.
+pub(super) fn clean(text: &str, max: usize) -> String {
+    let mut end = text.len().min(max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let bad = |c: char| c.is_control() && c != '\n' && c != '\t';
+    let mut kept: String = text[..end].chars().map(|c| if bad(c) { char::REPLACEMENT_CHARACTER } else { c }).collect();
+    if end < text.len() {
+        kept.push('…');
+    }
+    kept
+}
+
+/// A number of bytes as a person writes it, and exact.
+pub(super) fn bytes(n: u64) -> String {
+    for (unit, shift) in [("GiB", 30), ("MiB", 20), ("KiB", 10)] {
+        if n > 0 && n.trailing_zeros() >= shift {
+            return format!("{} {unit}", n >> shift);
+        }
+    }
+    format!("{n} bytes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_written_in_the_largest_unit_that_is_exact() {
+        for (n, text) in [
+            (0, "0 bytes"),
+            (1, "1 bytes"),
+            (1024, "1 KiB"),
+            (1025, "1025 bytes"),
+            (64 << 20, "64 MiB"),
+            (3 << 29, "1536 MiB"),
+            (4 << 30, "4 GiB"),
+        ] {
+            assert_eq!(bytes(n), text);
+        }
+    }
+
+    #[test]
+    fn text_of_a_guest_is_cut_at_a_character_and_cannot_steer_a_terminal() {
+        assert_eq!(clean("a\u{1b}[2Jb\tc\n", 100), "a\u{fffd}[2Jb\tc\n");
+        assert_eq!(clean("ääää", 5), "ää…");
+        assert_eq!(clean("ä", 2), "ä");
+    }
+
+    #[test]
+    fn memory_is_counted_over_all_memories_and_the_error_names_limit_and_value() {
+        let mut meter = Meter::new(LimitsSpec { memory_bytes: 1 << 20, ..LimitsSpec::default() });
+        assert!(meter.memory_growing(0, 1 << 19, None).is_ok_and(|grow| grow));
+        assert!(meter.memory_growing(0, 1 << 19, None).is_ok_and(|grow| grow));
+        let error = meter.memory_growing(1 << 19, (1 << 19) + 65_536, None).expect_err("a third would be too much");
+        let error = operator_error("process", &error, None);
+        assert_eq!(error.to_string(), "plugin crossed its limit of 1 MiB memory in process: 1088 KiB");
+    }
+
+    #[test]
+    fn output_and_state_are_counted_up_to_their_limits() {
+        let limits = LimitsSpec { output_bytes: 10, state_bytes: 20, ..LimitsSpec::default() };
+        let mut meter = Meter::new(limits);
+        assert!(meter.spend_output(10).is_ok());
+        assert!(meter.spend_output(1).is_err());
+        meter.begin_call();
+        assert!(meter.spend_output(10).is_ok());
+        assert!(meter.spend_state(20).is_ok());
+        assert!(meter.spend_state(1).is_err());
+        meter.begin_snapshot();
+        assert!(meter.spend_state(20).is_ok());
+    }
+}

@@ -1,0 +1,226 @@
+//! From bytes to a plugin, and from a plugin to an instance.
+//!
+//! Bytes are checked against the contract, compiled (or their compiled code is taken from the cache), linked, and asked once what they
+//! are. What comes out is a [`Plugin`]: cheap to copy, and good for any number of instances. Refuses whatever does
+//! not fulfil the contract, before any of it runs.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use wasmtime::component::{Component, Linker};
+
+use super::bindings::{checkpoint, processor};
+use super::cache::Cache;
+use super::engine::SharedEngine;
+use super::host::{Call, HostState, Log, link};
+use super::instance::{Code, Instance};
+use super::limits::{clean, describe_limits};
+use super::metrics::{Metric, Registry, TaskMetrics};
+use super::{Operator, OperatorError, PluginError, component, describe};
+use crate::clock::Clock;
+use crate::model::{Descriptor, TaskInfo};
+use crate::plan::LimitsSpec;
+
+/// How the plugin host is set up.
+#[derive(Clone, Debug)]
+pub struct HostOptions {
+    /// Where compiled code is kept; made if it is not there, for its owner alone. None: compile at every start.
+    pub cache_dir: Option<PathBuf>,
+    /// How many instances may live at once. Each reserves 4 GiB of address space, not of memory. Default 1,000.
+    pub instances_max: u32,
+    /// What log lines are counted against.
+    pub clock: Clock,
+}
+
+impl Default for HostOptions {
+    fn default() -> Self {
+        Self { cache_dir: None, instances_max: 1_000, clock: Clock::system() }
+    }
+}
+
+/// Runs plugins. One a process; cheap to copy.
+#[derive(Clone)]
+pub struct PluginHost(Arc<Inner>);
+
+struct Inner {
+    engine: Arc<SharedEngine>,
+    linker: Linker<HostState>,
+    cache: Option<Cache>,
+    metrics: Registry,
+    clock: Clock,
+    /// By digest, as long as somebody has them: two nodes with one plugin share its code.
+    loaded: Mutex<HashMap<blake3::Hash, Weak<Loaded>>>,
+}
+
+/// A component that can be instantiated. Cheap to copy.
+#[derive(Clone)]
+pub struct Plugin(Arc<Loaded>);
+
+struct Loaded {
+    digest: blake3::Hash,
+    descriptor: Descriptor,
+    code: Code,
+    host: PluginHost,
+}
+
+impl fmt::Debug for PluginHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PluginHost").field("instances", &self.instances()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Plugin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Descriptor { name, version, .. } = self.descriptor();
+        f.debug_struct("Plugin").field("name", name).field("version", version).field("digest", &self.digest()).finish()
+    }
+}
+
+impl PluginHost {
+    /// Sets up the engine, its ticks, its pool of instances and its cache.
+    ///
+    /// # Errors
+    ///
+    /// [`PluginError::Host`].
+    pub fn new(options: HostOptions) -> Result<Self, PluginError> {
+        let failed = |error: wasmtime::Error| PluginError::Host(format!("{error:#}"));
+        let engine = SharedEngine::new(options.instances_max).map_err(failed)?;
+        let mut linker = Linker::new(engine.engine());
+        link(&mut linker).map_err(failed)?;
+        let cache = match &options.cache_dir {
+            None => None,
+            Some(folder) => Some(
+                Cache::open(folder, engine.engine())
+                    .map_err(|error| PluginError::Host(format!("cache folder {}: {error}", folder.display())))?,
+            ),
+        };
+        let (metrics, loaded) = (Registry::default(), Mutex::default());
+        Ok(Self(Arc::new(Inner { engine, linker, cache, metrics, clock: options.clock, loaded })))
+    }
+
+    /// Makes a plugin of a component. The same bytes give the same plugin, compiled once.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong with it, and what to do about it: [`PluginError::remedy`].
+    pub async fn load(&self, bytes: &[u8]) -> Result<Plugin, PluginError> {
+        if bytes.len() as u64 > component::COMPONENT_BYTES_MAX {
+            return Err(PluginError::TooLarge { bytes: bytes.len() as u64 });
+        }
+        let digest = blake3::hash(bytes);
+        if let Some(loaded) = self.loaded().get(&digest).and_then(Weak::upgrade) {
+            return Ok(Plugin(loaded));
+        }
+        component::validate(bytes)?;
+        let compiled = self.compile(digest, bytes).await?;
+        let pre = self.0.linker.instantiate_pre(&compiled).map_err(|e| PluginError::Imports(format!("{e:#}")))?;
+        let processor = processor::GuestIndices::new(&pre);
+        let code = Code {
+            engine: Arc::clone(&self.0.engine),
+            // `validate` has seen that it is there.
+            processor: processor.map_err(|error| PluginError::Imports(format!("{error:#}")))?,
+            checkpoint: checkpoint::GuestIndices::new(&pre).ok(),
+            pre,
+        };
+        let short = digest.to_hex();
+        let limits = describe_limits();
+        let log = Log::new("-".to_owned(), short[..8].to_owned(), 0, self.0.clock.clone(), limits.log_lines);
+        let instance = Instance::new(&code, Call::Describe, limits, log, TaskMetrics::default()).await;
+        let said = instance.map_err(PluginError::Describe)?.describe().await.map_err(PluginError::Describe)?;
+        let descriptor = describe::check(said).map_err(PluginError::Descriptor)?;
+        let loaded = Arc::new(Loaded { digest, descriptor, code, host: self.clone() });
+        let mut all = self.loaded();
+        all.retain(|_, weak| weak.strong_count() > 0);
+        all.insert(digest, Arc::downgrade(&loaded));
+        Ok(Plugin(loaded))
+    }
+
+    fn loaded(&self) -> std::sync::MutexGuard<'_, HashMap<blake3::Hash, Weak<Loaded>>> {
+        self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Compiles on a thread where it disturbs nobody. A cache that cannot be written costs time, not the plugin.
+    async fn compile(&self, digest: blake3::Hash, bytes: &[u8]) -> Result<Component, PluginError> {
+        let (host, bytes) = (self.clone(), bytes.to_vec());
+        let compiled = tokio::task::spawn_blocking(move || -> wasmtime::Result<Component> {
+            let engine = host.0.engine.engine();
+            if let Some(component) = host.0.cache.as_ref().and_then(|cache| cache.get(engine, &digest)) {
+                return Ok(component);
+            }
+            let component = Component::from_binary(engine, &bytes)?;
+            if let Some(cache) = &host.0.cache {
+                let kept = component.serialize().and_then(|code| Ok(cache.put(&digest, &code)?));
+                if let Err(error) = kept {
+                    tracing::warn!(plugin = %digest, error = %format!("{error:#}"), "compiled code cannot be kept");
+                }
+            }
+            Ok(component)
+        });
+        match compiled.await {
+            Ok(Ok(component)) => Ok(component),
+            Ok(Err(error)) => Err(PluginError::Compile(clean(&format!("{error:#}"), 4 << 10))),
+            Err(panic) => Err(PluginError::Compile(panic.to_string())),
+        }
+    }
+
+    /// How many instances live now.
+    pub fn instances(&self) -> u32 {
+        self.0.engine.live()
+    }
+
+    /// What plugins have reported, by job, node, subtask and name.
+    pub fn metrics(&self) -> Vec<Metric> {
+        self.0.metrics.read()
+    }
+
+    /// Forgets what a job's plugins have reported.
+    pub fn forget_metrics(&self, job: &str) {
+        self.0.metrics.forget(job);
+    }
+}
+
+impl Plugin {
+    /// The blake3 of the component's bytes, in hexadecimal.
+    pub fn digest(&self) -> String {
+        self.0.digest.to_hex().to_string()
+    }
+
+    /// What it says about itself.
+    pub fn descriptor(&self) -> &Descriptor {
+        &self.0.descriptor
+    }
+
+    /// Whether it writes and reads its state itself.
+    pub fn has_snapshot_code(&self) -> bool {
+        self.0.code.checkpoint.is_some()
+    }
+
+    /// A fresh instance that is open for work. `config` is a JSON object, or null for none.
+    ///
+    /// # Errors
+    ///
+    /// [`OperatorError::Invalid`] for a configuration that is not acceptable, [`OperatorError::Limit`] when there is no place for
+    /// another instance, and whatever `open` came to.
+    pub async fn open(
+        &self,
+        limits: &LimitsSpec,
+        config: &serde_json::Value,
+        task: &TaskInfo,
+    ) -> Result<Box<dyn Operator>, OperatorError> {
+        let config = match config {
+            serde_json::Value::Null => "{}".to_owned(),
+            serde_json::Value::Object(_) => config.to_string(),
+            other => return Err(OperatorError::Invalid(format!("config must be an object and is {other}"))),
+        };
+        let Loaded { descriptor, code, host, .. } = &*self.0;
+        let Inner { clock, metrics, .. } = &*host.0;
+        let log = Log::new(task.job.clone(), task.node.clone(), task.subtask, clock.clone(), limits.log_lines);
+        let metrics = metrics.task(&task.job, &task.node, task.subtask);
+        let mut instance = Instance::new(code, Call::Open, limits.clone(), log, metrics).await?;
+        let output_keyed = descriptor.outputs.iter().map(|port| port.keyed).collect();
+        instance.open(&config, task, descriptor.state, output_keyed).await?;
+        Ok(Box::new(instance))
+    }
+}
