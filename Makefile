@@ -6,6 +6,7 @@
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
+.NOTPARALLEL:
 
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 WEIR := $(TARGET)/release/weir
@@ -13,6 +14,8 @@ PLUGINS_OUT := $(TARGET)/release/plugins
 # Guests are built in workspaces of their own, into folders of their own: cargo locks a target folder while it works.
 GUEST_TARGET := $(TARGET)/guests
 PLUGINS := count window
+# Crates outside of the workspace, each with a lock file of its own.
+GUEST_MANIFESTS := plugins/Cargo.toml $(wildcard tests/guests/Cargo.toml tests/guests/*/Cargo.toml examples/*/Cargo.toml examples/*/*/Cargo.toml)
 
 export CARGO_TARGET_DIR := $(TARGET)
 export RUST_BACKTRACE ?= 1
@@ -47,7 +50,7 @@ test: check-format check-lints check-docs build test-native test-plugins ## ever
 
 check-format:
 	cargo fmt --all --check
-	cargo fmt --all --check --manifest-path plugins/Cargo.toml
+	for manifest in $(GUEST_MANIFESTS); do cargo fmt --check --manifest-path $$manifest; done
 
 check-lints:
 	cargo clippy --release --workspace --all-targets -- -D warnings

@@ -65,6 +65,10 @@ mod pack;
 mod publish;
 mod recover;
 mod segment;
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod testing;
 
 pub use error::{Cause, CheckpointError, PublishError, Superseder};
 pub use gc::{Collected, collect};

@@ -3,10 +3,85 @@
 //! A connector knows records, positions and stages, and nothing of barriers, channels or checkpoints. It is told when
 //! to poll, when to prepare and when to commit; what it hands back for a checkpoint is bytes that only it reads.
 
+mod blackhole;
+mod durable;
+mod encode;
+mod event_time;
+mod file_commit;
+mod file_sink;
+mod file_source;
+mod generator;
+mod json_text;
+mod stdout;
+
+use std::path::Path;
+
 use async_trait::async_trait;
 
 pub use crate::model::Guarantee;
-use crate::model::{Batch, BatchLimit, CommitIdentity, Committable, Epoch, Generation, SplitPosition};
+pub use blackhole::{Blackhole, Tally};
+pub use stdout::StdoutSink;
+
+use crate::model::{Batch, BatchLimit, CommitIdentity, Committable, Epoch, Generation, JobId, SplitPosition};
+use crate::plan::{SinkConnector, SinkSpec, SourceConnector, SourceSpec};
+
+/// Opens a subtask of a source: at `positions`, or at its beginning where there are none.
+///
+/// `dir` is the folder of the pipeline file, where relative paths start. `positions` may hold those of all subtasks of the node: each takes its own.
+///
+/// # Errors
+///
+/// [`ConnectorErrorKind::Mismatch`] if what is there does not fit the positions, or if there is nothing to read;
+/// [`ConnectorErrorKind::Transient`] if it could not be looked at.
+pub fn open_source(
+    spec: &SourceSpec,
+    dir: &Path,
+    context: &TaskContext,
+    positions: &[SplitPosition],
+) -> Result<Box<dyn Source>, ConnectorError> {
+    Ok(match &spec.connector {
+        SourceConnector::File(file) => {
+            Box::new(file_source::FileSource::open(spec, file, dir, context, positions)?) as Box<dyn Source>
+        }
+        SourceConnector::Generator(generator) => Box::new(generator::Generator::open(generator, context, positions)?),
+    })
+}
+
+/// Opens a subtask of a sink. `dir` is the folder of the pipeline file, where relative paths start.
+///
+/// # Errors
+///
+/// [`ConnectorErrorKind::Mismatch`] if the destination belongs to another job or node;
+/// [`ConnectorErrorKind::Transient`] if it could not be made ready.
+pub fn open_sink(spec: &SinkSpec, dir: &Path, context: &TaskContext) -> Result<Box<dyn Sink>, ConnectorError> {
+    Ok(match &spec.connector {
+        SinkConnector::File(file) => Box::new(file_sink::FileSink::open(file, dir, context)?) as Box<dyn Sink>,
+        SinkConnector::Stdout(format) => Box::new(StdoutSink::new(*format, Box::new(std::io::stdout()))),
+        SinkConnector::Blackhole => Box::new(Blackhole::new()),
+    })
+}
+
+/// What publishes the output of a sink node; none for a sink without a stage, where writing is publishing.
+///
+/// It can be made before any sink is opened, and on a path where none ever was: recovery commits first.
+///
+/// # Errors
+///
+/// [`ConnectorErrorKind::Transient`] if the path of the sink cannot be made absolute.
+pub fn committer(spec: &SinkSpec, dir: &Path, job: JobId) -> Result<Option<Box<dyn Committer>>, ConnectorError> {
+    Ok(match &spec.connector {
+        SinkConnector::File(file) => Some(Box::new(file_commit::FileCommitter::new(file, dir, job)?)),
+        SinkConnector::Stdout(_) | SinkConnector::Blackhole => None,
+    })
+}
+
+/// What a sink can promise.
+pub fn guarantee(connector: &SinkConnector) -> Guarantee {
+    match connector {
+        SinkConnector::File(_) => Guarantee::ExactlyOnce,
+        SinkConnector::Stdout(_) | SinkConnector::Blackhole => Guarantee::AtLeastOnce,
+    }
+}
 
 /// What a source has when it is asked.
 #[derive(Debug)]
@@ -128,4 +203,35 @@ pub enum ConnectorErrorKind {
     Record,
     /// What is there does not fit what the checkpoint knows, or belongs to somebody else: a person must look.
     Mismatch,
+}
+
+impl ConnectorError {
+    fn new(kind: ConnectorErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), help: None, source: None }
+    }
+
+    fn mismatch(message: impl Into<String>) -> Self {
+        Self::new(ConnectorErrorKind::Mismatch, message)
+    }
+
+    fn record(message: impl Into<String>) -> Self {
+        Self::new(ConnectorErrorKind::Record, message)
+    }
+
+    /// What could not be done to which path, because the file system said no.
+    fn io(what: &str, path: &Path, cause: std::io::Error) -> Self {
+        Self::new(ConnectorErrorKind::Transient, format!("cannot {what} {}", path.display())).caused_by(cause)
+    }
+
+    #[must_use]
+    fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    #[must_use]
+    fn caused_by(mut self, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.source = Some(cause.into());
+        self
+    }
 }

@@ -164,14 +164,8 @@ impl Blueprint<'_> {
                 let spec = &self.spec.sources[index];
                 let entry = self.entry(head, subtask)?;
                 let positions = entry.map_or(&[][..], |(_, entry)| &entry.positions);
-                let source = connector::open_source(
-                    spec,
-                    &self.spec.dir,
-                    &self.task_context(head, subtask),
-                    positions,
-                    &self.context.clock,
-                )
-                .map_err(|e| TaskError::connector(&id, e))?;
+                let source = connector::open_source(spec, &self.spec.dir, &self.task_context(head, subtask), positions)
+                    .map_err(|e| TaskError::connector(&id, e))?;
                 let timing = Timing {
                     out_of_orderness: i64::try_from(spec.out_of_orderness.as_micros()).unwrap_or(i64::MAX),
                     idle_after: spec.idle_after,
@@ -216,8 +210,9 @@ impl Blueprint<'_> {
                 (Body::Operator(Box::new(operator)), self.spec.operators[index].on_reject)
             }
             NodeKind::Sink(index) => {
-                let sink = connector::open_sink(&self.spec.sinks[index], &self.task_context(node, subtask))
-                    .map_err(|e| TaskError::connector(&task, e))?;
+                let sink =
+                    connector::open_sink(&self.spec.sinks[index], &self.spec.dir, &self.task_context(node, subtask))
+                        .map_err(|e| TaskError::connector(&task, e))?;
                 (Body::Sink(Box::new(SinkStage::new(sink, records))), OnError::Fail)
             }
         };

@@ -3,6 +3,8 @@
 //! Every crate lies at a fixed place below the target folder and shares one target folder for guests, so that a second run compiles only what has
 //! changed and nothing piles up.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
@@ -154,11 +156,10 @@ fn a_new_plugin_is_made_tested_built_and_looked_into_as_the_tutorial_says() {
     assert_eq!((&seen["digest"], &seen["world"]), (&again["digest"], &"stateful-operator".into()));
     assert_eq!(seen["size"], component.len());
     assert_eq!(seen["wasi"], serde_json::json!([]));
-    assert_eq!(
-        seen["exports"],
-        serde_json::json!(["weir:plugin/processor@0.1.0", "weir:plugin/checkpoint@0.1.0"]),
-        "{seen:#}"
-    );
+    let exports = seen["exports"].as_array().unwrap();
+    for export in ["weir:plugin/processor@0.1.0", "weir:plugin/checkpoint@0.1.0"] {
+        assert!(exports.contains(&export.into()), "{seen:#}");
+    }
     assert_eq!(seen["problems"], serde_json::json!([]));
 }
 

@@ -20,9 +20,9 @@ use super::objects::{JobStore, OBJECT_BYTES_MAX, Store, numbers};
 use crate::model::{Epoch, Generation, JobId, Timestamp};
 
 const ENTRY: Magic = Magic(b"weirlog\0");
-const IDENTITY: Magic = Magic(b"weirid\0\0");
+pub(super) const IDENTITY: Magic = Magic(b"weirid\0\0");
 const MARK: Magic = Magic(b"weirmark");
-const PIN: Magic = Magic(b"weirpin\0");
+pub(super) const PIN: Magic = Magic(b"weirpin\0");
 /// How often the log is read anew because it was collected meanwhile.
 pub(crate) const READ_ATTEMPTS_MAX: u32 = 16;
 /// How many entries may be found beyond what a listing shows.

@@ -110,6 +110,19 @@ impl Run {
         Self { store, history, generation, last_seq: generation.0, tip, last_epoch, next_epoch, pending: None }
     }
 
+    /// A run in the middle of its life, as the auditor of the simulation needs one.
+    #[cfg(test)]
+    pub(super) fn resumed_for_tests(
+        store: JobStore,
+        history: u64,
+        generation: Generation,
+        tip: &Manifest,
+        last_seq: u64,
+    ) -> Self {
+        let run = Self::begun(store, history, generation, Some((tip, true)), tip.epoch);
+        Self { last_seq, ..run }
+    }
+
     /// This run's number.
     pub fn generation(&self) -> Generation {
         self.generation

@@ -146,14 +146,10 @@ struct Wanted {
     committed: bool,
 }
 
-/// Looks for a checkpoint in the log and in the pins. Also gives all epochs that are there, whether entries are damaged,
-/// and the highest epoch seen.
-async fn find(
-    store: &JobStore,
-    span: Span,
-    epoch: Epoch,
-) -> Result<(Option<Wanted>, Vec<Epoch>, bool), CheckpointError> {
-    let (mut wanted, mut have, mut damaged) = (None, Vec::new(), false);
+/// Looks for a checkpoint in the log and in the pins. Also gives all epochs that are there. Entries that cannot be read are
+/// passed over: what is looked for may be beside them.
+async fn find(store: &JobStore, span: Span, epoch: Epoch) -> Result<(Option<Wanted>, Vec<Epoch>), CheckpointError> {
+    let (mut wanted, mut have) = (None, Vec::new());
     for seq in span.boundary + 1..=span.tip {
         match store.read_in_span(seq).await {
             Ok(Some(Entry { body: Body::Checkpoint(manifest), .. })) => {
@@ -163,8 +159,7 @@ async fn find(
                     wanted = Some(Wanted { manifest, seq: Some(seq), committed });
                 }
             }
-            Ok(_) => {}
-            Err(CheckpointError::Damaged { .. } | CheckpointError::Missing { .. }) => damaged = true,
+            Ok(_) | Err(CheckpointError::Damaged { .. } | CheckpointError::Missing { .. }) => {}
             Err(error) => return Err(error),
         }
     }
@@ -177,7 +172,7 @@ async fn find(
     }
     have.sort_unstable();
     have.dedup();
-    Ok((wanted, have, damaged))
+    Ok((wanted, have))
 }
 
 /// Begins a run in a history that exists; none if the log moved on meanwhile.
@@ -190,22 +185,25 @@ async fn again(
 ) -> Result<Option<Begun>, CheckpointError> {
     let store = JobStore::new(store, job, identity.job_id);
     store.prepare()?;
+    // Before the log is read: a marker that is seen here has a manifest that is seen there, unless that was lost.
+    let highest_marker = numbers(&store.store().list(&store.committed_folder()).await?).last().map(|&n| Epoch(n));
     let span = store.span().await?;
     let found = OptionFuture::from(from.map(|epoch| find(&store, span, epoch))).await.transpose()?;
+    let mut is_unreadable = false;
     let mut point = match restore_point(&store, span).await {
         Ok(Some(point)) => point,
         Ok(None) => return Ok(None),
         // A tip that cannot be read stops everything but a start from elsewhere.
         Err(CheckpointError::Damaged { .. } | CheckpointError::Missing { .. }) if from.is_some() => {
+            is_unreadable = true;
             Point { base: None, last_epoch: Epoch(0) }
         }
         Err(error) => return Err(error),
     };
-    let highest_marker = numbers(&store.store().list(&store.committed_folder()).await?).last().map(|&n| Epoch(n));
     if let Some(base) = &mut point.base {
         base.committed = base.committed || store.is_committed(base.manifest.epoch).await?;
     }
-    let (wanted, have, is_damaged) = found.unwrap_or_default();
+    let (wanted, have) = found.unwrap_or_default();
     let asked = |epoch| match &wanted {
         Some(wanted) => (epoch, Asked::There { committed: wanted.committed }),
         None => (epoch, Asked::Nowhere),
@@ -243,7 +241,7 @@ async fn again(
     // Numbers that were used stay used, also those of entries that are gone or cannot be read.
     let mut last_epoch =
         have.iter().copied().chain(highest_marker).fold(point.last_epoch, |last, epoch| last.max(epoch));
-    if is_damaged {
+    if is_unreadable {
         last_epoch = Epoch(last_epoch.0 + EPOCHS_LEFT_OUT);
     }
     let pinned = match (&base, seq) {

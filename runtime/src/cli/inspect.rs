@@ -151,8 +151,7 @@ async fn list(args: ListArgs) -> Result<(), Error> {
         eprintln!("job {job:?} has no complete checkpoint yet");
         return Ok(());
     }
-    let mut table =
-        Table::new(&[">epoch", "entry", ">run", "completed", "output", ">packs", ">state", "note"]);
+    let mut table = Table::new(&[">epoch", "entry", ">run", "completed", "output", ">packs", ">state", "note"]);
     let number = |n: Option<u64>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
     for row in rows {
         let checkpoint = row.kind == "checkpoint";
@@ -301,7 +300,10 @@ async fn show(args: EpochArgs) -> Result<(), Error> {
     }
     text.push_str(&table.to_string());
     for staged in &shown.committables {
-        text.push_str(&format!("\nsink {}: {} committables of epochs {:?}\n", staged.sink, staged.count, staged.epochs));
+        text.push_str(&format!(
+            "\nsink {}: {} committables of epochs {:?}\n",
+            staged.sink, staged.count, staged.epochs
+        ));
     }
     print(text)
 }

@@ -87,8 +87,7 @@ impl Pipeline {
         Diagnostics::collect(&spec.text, faults)?;
         let descriptors = descriptors(&plugins);
         let plan = Plan::build(&spec, &descriptors)?;
-        let snapshots =
-            plugins.iter().map(|(name, found)| (name.clone(), found.plugin.has_snapshot_code())).collect();
+        let snapshots = plugins.iter().map(|(name, found)| (name.clone(), found.plugin.has_snapshot_code())).collect();
         let guarantees = guarantees(&spec, &plan, &descriptors, &snapshots)?;
         Ok(Self { text, spec, plugins, plan, guarantees, store })
     }

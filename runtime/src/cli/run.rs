@@ -98,9 +98,14 @@ impl RunArgs {
         }
         Err(Error::new(
             ErrorKind::Usage,
-            format!("output of epochs {} is published and would be produced again from checkpoint {from}", later.join(", ")),
+            format!(
+                "output of epochs {} is published and would be produced again from checkpoint {from}",
+                later.join(", ")
+            ),
         )
-        .help("add --republish if whoever reads the output can take that, or leave --from out to go on from the newest"))
+        .help(
+            "add --republish if whoever reads the output can take that, or leave --from out to go on from the newest",
+        ))
     }
 
     fn say(&self, job: &Job, outcome: Outcome) {
@@ -110,7 +115,9 @@ impl RunArgs {
                 format!("job {name} has finished before, with checkpoint {epoch}; --fresh runs it again")
             }
             Outcome::Finished { epoch, before: false } => format!("job {name} has finished with checkpoint {epoch}"),
-            Outcome::Stopped { epoch } => format!("job {name} has stopped with checkpoint {epoch}; run it again to go on"),
+            Outcome::Stopped { epoch } => {
+                format!("job {name} has stopped with checkpoint {epoch}; run it again to go on")
+            }
         };
         if self.quiet {
             return;
@@ -125,7 +132,8 @@ impl RunArgs {
             if job.spec.sinks.iter().all(|sink| sink.name != *node) {
                 line.push_str(&format!(", {} out", count(written)));
             }
-            for (what, n) in [("rejected", metrics.rejected.load(Relaxed)), ("skipped", metrics.skipped.load(Relaxed))] {
+            for (what, n) in [("rejected", metrics.rejected.load(Relaxed)), ("skipped", metrics.skipped.load(Relaxed))]
+            {
                 if n > 0 {
                     line.push_str(&format!(", {} {what}", count(n)));
                 }

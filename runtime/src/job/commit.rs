@@ -24,7 +24,9 @@ impl Committers {
     pub(super) fn new(job: &Job, job_id: JobId) -> Result<Self, Error> {
         let mut by_node = BTreeMap::new();
         for sink in &job.spec.sinks {
-            if let Some(committer) = connector::committer(sink).map_err(|e| failed(&sink.name, e))? {
+            if let Some(committer) =
+                connector::committer(sink, &job.spec.dir, job_id).map_err(|e| failed(&sink.name, e))?
+            {
                 by_node.insert(sink.name.clone(), committer);
             }
         }
@@ -78,7 +80,7 @@ impl Committers {
     /// Removes what earlier runs staged: nothing of it can become visible any more.
     pub(super) async fn collect(&self, run: &Run) -> Result<(), Error> {
         for (name, committer) in &self.by_node {
-            committer.collect(self.job_id, run.generation()).await.map_err(|e| failed(name, e))?;
+            committer.collect(run.generation()).await.map_err(|e| failed(name, e))?;
         }
         Ok(())
     }

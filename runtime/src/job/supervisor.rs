@@ -87,10 +87,11 @@ impl From<TaskError> for Failure {
 
 /// One run: claim, recover, work.
 async fn run_once(job: &Job, start: Start, stop: watch::Receiver<bool>) -> Result<Outcome, Failure> {
-    let (mut run, restore, commit_needed) = match begin(&job.store, &job.spec.name, start, &job.clock).await.map_err(Error::from)? {
-        Begun::Finished(manifest) => return Ok(Outcome::Finished { epoch: manifest.epoch, before: true }),
-        Begun::Run { run, restore, commit_needed } => (run, restore, commit_needed),
-    };
+    let (mut run, restore, commit_needed) =
+        match begin(&job.store, &job.spec.name, start, &job.clock).await.map_err(Error::from)? {
+            Begun::Finished(manifest) => return Ok(Outcome::Finished { epoch: manifest.epoch, before: true }),
+            Begun::Run { run, restore, commit_needed } => (run, restore, commit_needed),
+        };
     if let Some(manifest) = &restore {
         check_shape(job, manifest)?;
     }

@@ -139,3 +139,72 @@ fn of_sink(connector: &SinkConnector) -> (Guarantee, &'static str) {
         ),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::model::Port;
+    use crate::plan::parse;
+
+    fn descriptor(outputs: usize, state: StateKind) -> Descriptor {
+        let port = |name: String| Port { name, summary: String::new(), keyed: false };
+        Descriptor {
+            name: "plugin".into(),
+            version: "1.0.0".into(),
+            summary: String::new(),
+            inputs: vec![port("in".into())],
+            outputs: (0..outputs).map(|at| port(format!("out{at}"))).collect(),
+            state,
+            state_version: 1,
+            oldest_state_version: 1,
+            config_schema: None,
+        }
+    }
+
+    /// `layers` of two operators, each reading both of the layer before: twice as many paths with each.
+    fn layered(layers: usize) -> PipelineSpec {
+        let mut text = "name = \"p\"\n[source.s]\nconnector = \"generator\"\n".to_owned();
+        let mut inputs = "\"s\"".to_owned();
+        for layer in 0..layers {
+            for side in ["a", "b"] {
+                text += &format!("[operator.{side}{layer}]\nplugin = \"x\"\ninputs = [{inputs}]\n");
+            }
+            inputs = format!("\"a{layer}\", \"b{layer}\"");
+        }
+        text += &format!("[sink.k]\nconnector = \"blackhole\"\ninputs = [{inputs}]\n");
+        parse(&text, Path::new("p.toml")).unwrap_or_else(|diagnostics| panic!("{diagnostics}"))
+    }
+
+    fn of(spec: &PipelineSpec, state: StateKind, snapshots: bool) -> Result<Guarantees, Diagnostics> {
+        let descriptors = spec.operators.iter().map(|o| (o.name.clone(), descriptor(1, state))).collect();
+        let snapshots = spec.operators.iter().map(|o| (o.name.clone(), snapshots)).collect();
+        let plan = Plan::build(spec, &descriptors)?;
+        guarantees(spec, &plan, &descriptors, &snapshots)
+    }
+
+    #[test]
+    fn paths_without_number_are_counted_and_told_in_part() {
+        let few = of(&layered(3), StateKind::Stateless, true).expect("it is sound");
+        assert_eq!((few.paths.len(), few.left_out), (8, 0));
+        assert_eq!(few.paths[0].path, ["s", "a0", "a1", "a2", "k"]);
+        let many = of(&layered(40), StateKind::Stateless, true).expect("it is sound");
+        assert_eq!((many.paths.len(), many.left_out), (PATHS_MAX, (1 << 40) - PATHS_MAX as u64));
+        let most = of(&layered(100), StateKind::Stateless, true).expect("it is sound");
+        assert_eq!(most.left_out, u64::MAX - PATHS_MAX as u64);
+    }
+
+    #[test]
+    fn state_without_snapshot_code_is_refused_and_no_state_is_not() {
+        for (state, snapshots, errors) in [
+            (StateKind::Stateless, false, 0),
+            (StateKind::Keyed, true, 0),
+            (StateKind::Keyed, false, 2),
+            (StateKind::Whole, false, 2),
+        ] {
+            let found = of(&layered(1), state, snapshots).map_or_else(|diagnostics| diagnostics.list().len(), |_| 0);
+            assert_eq!(found, errors, "{state:?} {snapshots}");
+        }
+    }
+}

@@ -63,8 +63,8 @@ pub fn parse(text: &str, file: &Path) -> Result<PipelineSpec, Diagnostics> {
         _ => Path::new("."),
     };
     let mut cx = Context { source: &source, dir, partial, found };
-    let root = Section::new("the pipeline".into(), 0..0, table);
-    let spec = pipeline(&mut cx, &root);
+    let mut root = Section::new("the pipeline".into(), 0..0, table);
+    let spec = pipeline(&mut cx, &mut root);
     Diagnostics::collect(&source, cx.found)?;
     Ok(spec)
 }
@@ -74,12 +74,8 @@ fn unknown(source: &SourceText) -> Diagnostics {
     Diagnostics::of(source, source.error_at(&(0..0), "the file is not TOML", "see https://toml.io for what is"))
 }
 
-fn pipeline(cx: &mut Context<'_>, root: &Section<'_, '_>) -> PipelineSpec {
-    root.allow(cx, &KEYS, |key| match key {
-        "sources" | "operators" | "sinks" => {
-            let word = key.trim_end_matches('s');
-            Some(format!("did you mean `{word}`, as in [{word}.NAME]?"))
-        }
+fn pipeline(cx: &mut Context<'_>, root: &mut Section<'_, '_>) -> PipelineSpec {
+    root.allow(cx, &KEYS, &[("sources", "source"), ("operators", "operator"), ("sinks", "sink")], |key| match key {
         "parallelism" => Some("each node has its own;".into()),
         "inputs" | "connector" | "plugin" => Some("it belongs in a node, below its [source.NAME] or the like;".into()),
         _ => None,
@@ -88,7 +84,7 @@ fn pipeline(cx: &mut Context<'_>, root: &Section<'_, '_>) -> PipelineSpec {
     root.require(cx, "name", example);
     let name = root.text(cx, "name", "name = \"my-pipeline\"");
     if let Some((name, fault)) = name.and_then(|name| Some((name, name_fault(name)?))) {
-        cx.error(root.span_of("name"), format!("name {} of the pipeline {fault}", quote(name)), nodes::name_help(name));
+        cx.error(root.span_of("name"), format!("pipeline name {} {fault}", quote(name)), nodes::name_help(name));
     }
     let groups =
         root.integer(cx, "key_groups", 1..=u64::from(KEY_GROUPS_MAX)).and_then(|groups| u32::try_from(groups).ok());
@@ -112,21 +108,25 @@ fn pipeline(cx: &mut Context<'_>, root: &Section<'_, '_>) -> PipelineSpec {
     };
 
     let mut drafts = Vec::new();
-    for (name, section) in nodes::tables(cx, root, Kind::Source) {
-        let (draft, source) = sources::source(cx, name, &section, known_groups);
+    root.require(cx, "source", "one: [source.NAME] with connector = \"file\" or \"generator\"");
+    for (name, mut section) in nodes::tables(cx, root, Kind::Source) {
+        let (draft, source) = sources::source(cx, name, &mut section, known_groups);
         drafts.push(draft);
         spec.sources.extend(source);
     }
-    for (name, section) in nodes::tables(cx, root, Kind::Operator) {
-        let (draft, operator) = nodes::operator(cx, name, &section, known_groups);
+    for (name, mut section) in nodes::tables(cx, root, Kind::Operator) {
+        let (draft, operator) = nodes::operator(cx, name, &mut section, known_groups);
         drafts.push(draft);
         spec.operators.extend(operator);
     }
-    for (name, section) in nodes::tables(cx, root, Kind::Sink) {
-        let (draft, sink) = nodes::sink(cx, name, &section, known_groups);
+    for (name, mut section) in nodes::tables(cx, root, Kind::Sink) {
+        let (draft, sink) = nodes::sink(cx, name, &mut section, known_groups);
         drafts.push(draft);
         spec.sinks.extend(sink);
     }
     graph::check(cx, &drafts, spec.store_dir().as_deref());
     spec
 }
+
+#[cfg(test)]
+mod tests;

@@ -257,6 +257,12 @@ impl<'a> Record<'a> {
         self.batch.hash(self.row)
     }
 
+    /// Its key with its hash, for [`crate::state`], if it has one.
+    #[inline]
+    pub fn keyed(&self) -> Option<crate::state::Key<'a>> {
+        self.key().map(|key| crate::state::Key::with_hash(key, self.hash()))
+    }
+
     /// Its headers, in order; a name may come more than once.
     #[inline]
     pub fn headers(&self) -> Headers<'a> {

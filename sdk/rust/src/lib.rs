@@ -14,6 +14,7 @@ pub mod metrics;
 mod operator;
 mod output;
 pub mod snapshot;
+pub mod state;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod testing;
 pub mod time;

@@ -22,10 +22,6 @@ pub(super) fn check(cx: &mut Context<'_>, drafts: &[Draft], store: Option<&Path>
         cx.error(drafts[NODES_MAX].span.clone(), message, "split it into several pipelines");
         return;
     }
-    if !cx.partial && !drafts.iter().any(|draft| draft.kind == Kind::Source) {
-        let help = "add one: [source.NAME] with connector = \"file\" or \"generator\"";
-        cx.error(0..0, "the pipeline has no source", help);
-    }
     let by_name = names(cx, drafts);
     let mut links = Links { from: vec![Vec::new(); drafts.len()], ..Links::default() };
     for (at, draft) in drafts.iter().enumerate() {
@@ -64,9 +60,13 @@ fn name(draft: &Draft) -> String {
 }
 
 fn names<'d>(cx: &mut Context<'_>, drafts: &'d [Draft]) -> BTreeMap<&'d NodeName, usize> {
+    // Sinks come last, so what is read by a name that is there twice is the node that can be read.
     let mut by_name: BTreeMap<&NodeName, usize> = BTreeMap::new();
     for (at, draft) in drafts.iter().enumerate() {
-        let Some(first) = by_name.insert(&draft.name, at) else { continue };
+        let Some(first) = by_name.get(&draft.name).copied() else {
+            by_name.insert(&draft.name, at);
+            continue;
+        };
         // The one that comes later in the file is at fault, whatever its kind.
         let (first, second) =
             if drafts[first].span.start < draft.span.start { (&drafts[first], draft) } else { (draft, &drafts[first]) };

@@ -65,11 +65,9 @@ fn entry_of(cx: &mut Context<'_>, node: &Section<'_, '_>, entry: &Value<'_>) -> 
             Some(Input { spec, from_span: span.clone(), exchange_span: span })
         }
         ValueInner::Table(table) => {
-            let s = Section::new(format!("an input of {}", node.what), span.clone(), table);
-            s.allow(cx, &KEYS, |name| match name {
-                "node" | "source" | "name" | "input" => Some("did you mean `from`?".into()),
-                _ => None,
-            });
+            let mut s = Section::new(format!("an input of {}", node.what), span.clone(), table);
+            let aliases = [("node", "from"), ("source", "from"), ("name", "from"), ("input", "from")];
+            s.allow(cx, &KEYS, &aliases, |_| None);
             s.require(cx, "from", "the node that it reads: from = \"NODE\"");
             let key = s.pointer(cx, "key");
             let exchange = s.choice(

@@ -67,17 +67,17 @@ pub(super) fn tables<'t, 'de>(
     }
     let all = Section::of(cx, root, word, format!("[{word}]"), "");
     let mut nodes = Vec::new();
+    let mut nameless = false;
     for (key, value) in all.entries() {
         let what = format!("[{word}.{}]", key.name);
-        match value.as_table() {
-            Some(table) => {
-                check_name(cx, key, word);
-                nodes.push((NodeName::new(key.name.as_ref()), Section::new(what, key.span.into(), table)));
-            }
-            None => {
-                let message = format!("{} stands in [{word}], which holds nothing but {word}s", quote(&key.name));
-                cx.error(key.span, message, help.clone());
-            }
+        if let Some(table) = value.as_table() {
+            check_name(cx, key, word);
+            nodes.push((NodeName::new(key.name.as_ref()), Section::new(what, key.span.into(), table)));
+        } else if !nameless {
+            // One line for the table, not one for each of its keys.
+            nameless = true;
+            let message = format!("{} stands in [{word}], which has no name", quote(&key.name));
+            cx.error(key.span, message, help.clone());
         }
     }
     nodes
@@ -85,7 +85,7 @@ pub(super) fn tables<'t, 'de>(
 
 fn check_name(cx: &mut Context<'_>, key: &Key<'_>, word: &str) {
     if let Some(fault) = name_fault(&key.name) {
-        let message = format!("name {} of a {word} {fault}", quote(&key.name));
+        let message = format!("{word} name {} {fault}", quote(&key.name));
         cx.error(key.span, message, name_help(&key.name));
     }
 }
@@ -93,10 +93,15 @@ fn check_name(cx: &mut Context<'_>, key: &Key<'_>, word: &str) {
 /// The remedy for a bad name, with one that is good where it can be made.
 pub(super) fn name_help(name: &str) -> String {
     let rule = "lower-case letters, digits and hyphens, at most 63 of them, the first no hyphen";
-    let dashed: String =
-        name.to_ascii_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(63).collect();
-    let good = dashed.trim_matches('-');
-    if name_fault(good).is_none() { format!("call it \"{good}\": {rule}") } else { format!("a name is made of {rule}") }
+    let lower = name.to_ascii_lowercase();
+    let words: Vec<&str> =
+        lower.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).take(32).collect();
+    let good = words.join("-");
+    if name_fault(&good).is_none() {
+        format!("call it \"{good}\": {rule}")
+    } else {
+        format!("a name is made of {rule}")
+    }
 }
 
 /// `parallelism`, at most the number of key groups where that is known.
@@ -129,13 +134,13 @@ pub(super) fn on_error(cx: &mut Context<'_>, s: &Section<'_, '_>, key: &str) -> 
 pub(super) fn operator(
     cx: &mut Context<'_>,
     name: NodeName,
-    s: &Section<'_, '_>,
+    s: &mut Section<'_, '_>,
     key_groups: Option<u32>,
 ) -> (Draft, Option<OperatorSpec>) {
-    s.allow(cx, &["plugin", "inputs", "parallelism", "config", "limits", "on_reject"], |key| match key {
-        "on_error" => Some("an operator has `on_reject`, for records that the plugin rejects;".into()),
-        "wasm" | "component" | "path" => Some("did you mean `plugin`?".into()),
-        _ => None,
+    let keys = ["plugin", "inputs", "parallelism", "config", "limits", "on_reject"];
+    let aliases = [("wasm", "plugin"), ("component", "plugin"), ("path", "plugin"), ("input", "inputs")];
+    s.allow(cx, &keys, &aliases, |key| {
+        (key == "on_error").then(|| "an operator has `on_reject`, for records that the plugin rejects;".into())
     });
     let example = "plugin = \"my.wasm\", \"NAME\", \"NAME@1.2.3\" or \"blake3:...\"";
     s.require(cx, "plugin", &format!("the code that it runs: {example}"));
@@ -198,8 +203,8 @@ fn plugin(cx: &mut Context<'_>, s: &Section<'_, '_>, text: &str) -> Option<Plugi
 }
 
 fn limits(cx: &mut Context<'_>, node: &Section<'_, '_>) -> LimitsSpec {
-    let s = Section::of(cx, node, "limits", format!("limits of {}", node.what), "limits = { memory = \"256MiB\" }");
-    s.allow(cx, &["memory", "cpu", "wall", "output", "state", "log_lines"], |_| None);
+    let mut s = Section::of(cx, node, "limits", format!("limits of {}", node.what), "limits = { memory = \"256MiB\" }");
+    s.allow(cx, &["memory", "cpu", "wall", "output", "state", "log_lines"], &[], |_| None);
     let default = LimitsSpec::default();
     let ms = Duration::from_millis(1);
     let cpu = s.duration(cx, "cpu", ms..=DURATION_MAX);
@@ -268,7 +273,7 @@ const SINK_FORMATS: [(&str, SinkFormat); 3] =
 pub(super) fn sink(
     cx: &mut Context<'_>,
     name: NodeName,
-    s: &Section<'_, '_>,
+    s: &mut Section<'_, '_>,
     key_groups: Option<u32>,
 ) -> (Draft, Option<SinkSpec>) {
     #[derive(Clone, Copy, PartialEq)]
@@ -277,7 +282,6 @@ pub(super) fn sink(
         Stdout,
         Blackhole,
     }
-    s.require(cx, "connector", "where records go to: connector = \"file\", \"stdout\" or \"blackhole\"");
     let choices = [("file", Which::File), ("stdout", Which::Stdout), ("blackhole", Which::Blackhole)];
     let which = s.choice(cx, "connector", &choices);
     let all = ["connector", "inputs", "parallelism", "path", "format"];
@@ -286,7 +290,9 @@ pub(super) fn sink(
         Some(Which::Stdout) => (&["connector", "inputs", "parallelism", "format"], "stdout"),
         Some(Which::Blackhole) => (&["connector", "inputs", "parallelism"], "blackhole"),
     };
-    s.allow(cx, keys, |key| all.contains(&key).then(|| format!("connector = \"{called}\" has no `{key}`;")));
+    let aliases = [("type", "connector"), ("input", "inputs"), ("dir", "path"), ("folder", "path")];
+    s.allow(cx, keys, &aliases, |key| all.contains(&key).then(|| format!("connector = \"{called}\" has no `{key}`;")));
+    s.require(cx, "connector", "where records go to: connector = \"file\", \"stdout\" or \"blackhole\"");
     let format = if which == Some(Which::Blackhole) { None } else { s.choice(cx, "format", &SINK_FORMATS) };
     let format = format.unwrap_or(SinkFormat::Lines);
     let mut path = None;

@@ -56,24 +56,26 @@ pub(super) struct Section<'t, 'de> {
     /// Where a missing key is reported.
     pub(super) place: Span,
     table: Option<&'t Table<'de>>,
+    /// Keys that an unknown one probably meant: they are not called missing.
+    meant: Vec<String>,
 }
 
 impl<'t, 'de> Section<'t, 'de> {
     /// The table under a key of `parent`; one without keys if it is not written or is something else.
     pub(super) fn of(cx: &mut Context<'_>, parent: &Section<'t, 'de>, key: &str, what: String, example: &str) -> Self {
         let Some((name, value)) = parent.get(key) else {
-            return Self { what, place: parent.place.clone(), table: None };
+            return Self { what, place: parent.place.clone(), table: None, meant: Vec::new() };
         };
         let table = value.as_table();
         if table.is_none() {
             let message = format!("`{key}` must be a table, not {}", kind_of(value));
             cx.error(value.span, message, format!("write {example}"));
         }
-        Self { what, place: name.span.into(), table }
+        Self { what, place: name.span.into(), table, meant: Vec::new() }
     }
 
     pub(super) fn new(what: String, place: Span, table: &'t Table<'de>) -> Self {
-        Self { what, place, table: Some(table) }
+        Self { what, place, table: Some(table), meant: Vec::new() }
     }
 
     pub(super) fn get(&self, key: &str) -> Option<(&'t Key<'de>, &'t Value<'de>)> {
@@ -96,27 +98,40 @@ impl<'t, 'de> Section<'t, 'de> {
         entries
     }
 
-    /// Reports every key that is not one of `keys`. `elsewhere` says to what other thing a key may belong.
-    pub(super) fn allow(&self, cx: &mut Context<'_>, keys: &[&str], elsewhere: impl Fn(&str) -> Option<String>) {
+    /// Reports every key that is not one of `keys`. `aliases` are names by which people call some of them;
+    /// `elsewhere` says to what other thing a key may belong. To be called before [`Self::require`].
+    pub(super) fn allow(
+        &mut self,
+        cx: &mut Context<'_>,
+        keys: &[&str],
+        aliases: &[(&str, &str)],
+        elsewhere: impl Fn(&str) -> Option<String>,
+    ) {
         for (key, _) in self.entries() {
             let name = key.name.as_ref();
             if keys.contains(&name) {
                 continue;
             }
-            let all = format!("the keys of {} are {}", self.what, listed(keys, "and"));
-            let help = match elsewhere(name)
-                .or_else(|| nearest(name, keys.iter().copied()).map(|meant| format!("did you mean `{meant}`?")))
-            {
-                Some(hint) => format!("{hint} {all}"),
-                None => format!("remove it; {all}"),
+            let alias = aliases.iter().find(|(alias, _)| *alias == name).map(|(_, meant)| *meant);
+            let elsewhere = if alias.is_none() { elsewhere(name) } else { None };
+            let meant = match elsewhere {
+                None => alias.or_else(|| nearest(name, keys.iter().copied())),
+                Some(_) => None,
             };
+            let hint = match (meant, elsewhere) {
+                (Some(meant), _) => format!("did you mean `{meant}`?"),
+                (None, Some(elsewhere)) => elsewhere,
+                (None, None) => "remove it;".into(),
+            };
+            self.meant.extend(meant.map(str::to_owned));
+            let help = format!("{hint} the keys of {} are {}", self.what, listed(keys, "and"));
             cx.error(key.span, format!("unknown key {} in {}", quote(name), self.what), help);
         }
     }
 
     /// Reports a key that must be there and is not.
     pub(super) fn require(&self, cx: &mut Context<'_>, key: &str, example: &str) {
-        if !self.has(key) && !cx.partial {
+        if !self.has(key) && !cx.partial && !self.meant.iter().any(|meant| meant == key) {
             cx.error(self.place.clone(), format!("{} has no key `{key}`", self.what), format!("add {example}"));
         }
     }

@@ -16,9 +16,9 @@ fn nowhere(_: &str) -> Option<String> {
 }
 
 pub(super) fn checkpoint(cx: &mut Context<'_>, root: &Section<'_, '_>) -> CheckpointSpec {
-    let s = Section::of(cx, root, "checkpoint", "[checkpoint]".into(), "[checkpoint] on a line of its own");
+    let mut s = Section::of(cx, root, "checkpoint", "[checkpoint]".into(), "[checkpoint] on a line of its own");
     let keys = ["store", "interval", "timeout", "min_pause", "tolerated_failures", "retain"];
-    s.allow(cx, &keys, nowhere);
+    s.allow(cx, &keys, &[], nowhere);
     let store = s.filled(cx, "store", "store = \"file://./.weir\"").map(|url| store_url(cx, &s, url));
     CheckpointSpec {
         store: store.unwrap_or_else(|| "file://./.weir".into()),
@@ -34,7 +34,11 @@ pub(super) fn checkpoint(cx: &mut Context<'_>, root: &Section<'_, '_>) -> Checkp
 fn store_url(cx: &mut Context<'_>, s: &Section<'_, '_>, url: &str) -> String {
     let fault = match url.split_once("://") {
         None => {
-            let path = if url.starts_with(['/', '.']) { url.to_owned() } else { format!("./{url}") };
+            let path = if ["/", "./", "../"].iter().any(|start| url.starts_with(start)) {
+                url.to_owned()
+            } else {
+                format!("./{url}")
+            };
             Some(("is not a URL".to_owned(), format!("write {}", quote(&format!("file://{path}")))))
         }
         Some(("memory", _)) => None,
@@ -58,8 +62,8 @@ fn store_url(cx: &mut Context<'_>, s: &Section<'_, '_>, url: &str) -> String {
 }
 
 pub(super) fn restart(cx: &mut Context<'_>, root: &Section<'_, '_>) -> RestartSpec {
-    let s = Section::of(cx, root, "restart", "[restart]".into(), "[restart] on a line of its own");
-    s.allow(cx, &["attempts", "delay", "max_delay"], nowhere);
+    let mut s = Section::of(cx, root, "restart", "[restart]".into(), "[restart] on a line of its own");
+    s.allow(cx, &["attempts", "delay", "max_delay"], &[], nowhere);
     let delay = s.duration(cx, "delay", Duration::ZERO..=DURATION_MAX);
     let max_delay = s.duration(cx, "max_delay", Duration::ZERO..=DURATION_MAX);
     let spec = RestartSpec {
@@ -77,8 +81,8 @@ pub(super) fn restart(cx: &mut Context<'_>, root: &Section<'_, '_>) -> RestartSp
 }
 
 pub(super) fn batch(cx: &mut Context<'_>, root: &Section<'_, '_>) -> BatchSpec {
-    let s = Section::of(cx, root, "batch", "[batch]".into(), "[batch] on a line of its own");
-    s.allow(cx, &["records", "bytes", "delay"], nowhere);
+    let mut s = Section::of(cx, root, "batch", "[batch]".into(), "[batch] on a line of its own");
+    s.allow(cx, &["records", "bytes", "delay"], &[], nowhere);
     let default = BatchLimit::default();
     let records = s.integer(cx, "records", 1..=1 << 20).map_or(default.records, to_usize);
     let bytes = s.size(cx, "bytes", 1 << 10..=RECORD_BYTES_MAX as u64).map_or(default.bytes, to_usize);
@@ -88,8 +92,8 @@ pub(super) fn batch(cx: &mut Context<'_>, root: &Section<'_, '_>) -> BatchSpec {
 
 /// `batch_bytes` is what `[batch]` asks for: a channel holds at least one full batch.
 pub(super) fn channel(cx: &mut Context<'_>, root: &Section<'_, '_>, batch_bytes: usize) -> ChannelSpec {
-    let s = Section::of(cx, root, "channel", "[channel]".into(), "[channel] on a line of its own");
-    s.allow(cx, &["bytes", "batches"], nowhere);
+    let mut s = Section::of(cx, root, "channel", "[channel]".into(), "[channel] on a line of its own");
+    s.allow(cx, &["bytes", "batches"], &[], nowhere);
     let written = s.size(cx, "bytes", 1 << 10..=1 << 36).map(to_usize);
     let bytes = written.unwrap_or(4 << 20);
     if bytes < batch_bytes && (written.is_some() || !s.has("bytes")) {

@@ -11,7 +11,7 @@ use crate::model::{NodeName, RECORD_BYTES_MAX};
 use crate::plan::diagnostic::quote;
 use crate::plan::{
     Compression, CsvSpec, Distribution, FileSourceSpec, GeneratorFormat, GeneratorSpec, OnError, SourceConnector,
-    SourceFormat, SourceSpec, Span, TimeUnit,
+    SourceFormat, SourceSpec, TimeUnit,
 };
 use crate::pointer::Pointer;
 
@@ -55,12 +55,12 @@ enum Which {
 pub(super) fn source(
     cx: &mut Context<'_>,
     name: NodeName,
-    s: &Section<'_, '_>,
+    s: &mut Section<'_, '_>,
     key_groups: Option<u32>,
 ) -> (Draft, Option<SourceSpec>) {
-    s.require(cx, "connector", "where records come from: connector = \"file\" or \"generator\"");
     let which = s.choice(cx, "connector", &[("file", Which::File), ("generator", Which::Generator)]);
     check_keys(cx, s, which);
+    s.require(cx, "connector", "where records come from: connector = \"file\" or \"generator\"");
     let parallelism = parallelism(cx, s, key_groups);
     let out_of_orderness = s.duration(cx, "out_of_orderness", Duration::ZERO..=DURATION_MAX).unwrap_or_default();
     let idle_after = s.duration(cx, "idle_after", Duration::from_millis(1)..=DURATION_MAX);
@@ -96,14 +96,15 @@ pub(super) fn source(
 }
 
 /// Reports unknown keys. Where the connector is not known, a key of any is right.
-fn check_keys(cx: &mut Context<'_>, s: &Section<'_, '_>, which: Option<Which>) {
+fn check_keys(cx: &mut Context<'_>, s: &mut Section<'_, '_>, which: Option<Which>) {
     let both: Vec<&str> = FILE_KEYS.iter().chain(&GENERATOR_KEYS).copied().collect();
     let (keys, others, other): (&[&str], &[&str], _) = match which {
         Some(Which::File) => (&FILE_KEYS, &GENERATOR_KEYS, "generator"),
         Some(Which::Generator) => (&GENERATOR_KEYS, &FILE_KEYS, "file"),
         None => (&both, &[], ""),
     };
-    s.allow(cx, keys, |key| match key {
+    let aliases = [("type", "connector"), ("file", "path"), ("timestamp", "event_time"), ("time", "event_time")];
+    s.allow(cx, keys, &aliases, |key| match key {
         "inputs" => Some("a source reads no other node;".into()),
         "event_time" | "event_time_unit" if which == Some(Which::Generator) => {
             Some("the generator gives its own event time, `event_time_step` apart;".into())
@@ -176,11 +177,11 @@ impl Default for CsvSpec {
 
 fn csv(cx: &mut Context<'_>, node: &Section<'_, '_>) -> Option<CsvSpec> {
     let what = format!("csv of {}", node.what);
-    let s = Section::of(cx, node, "csv", what, "csv = { delimiter = \";\", nulls = [\"\"] }");
+    let mut s = Section::of(cx, node, "csv", what, "csv = { delimiter = \";\", nulls = [\"\"] }");
     if !node.has("csv") {
         return None;
     }
-    s.allow(cx, &["delimiter", "nulls", "text"], |_| None);
+    s.allow(cx, &["delimiter", "nulls", "text"], &[], |_| None);
     let mut spec = CsvSpec::default();
     if let Some(text) = s.text(cx, "delimiter", "delimiter = \";\"") {
         match text.as_bytes() {
@@ -220,10 +221,12 @@ fn rate(cx: &mut Context<'_>, s: &Section<'_, '_>) -> Option<f64> {
     let rate = value.as_float().or(value.as_integer().map(|number| number as f64));
     let sound = rate.filter(|rate| rate.is_finite() && (1e-6..=1e12).contains(rate));
     if sound.is_none() {
-        let span = Span::from(value.span);
-        let written = cx.source.slice(&span).to_owned();
-        let message = format!("`rate` of {} is {}, not a number above 0", s.what, quote(&written));
-        cx.error(span, message, "write records a second, such as rate = 1000, or remove it for as fast as possible");
+        let message = format!("`rate` of {} must be a number from 0.000001 to 1e12", s.what);
+        cx.error(
+            value.span,
+            message,
+            "write records a second, such as rate = 1000, or remove it for as fast as possible",
+        );
     }
     sound
 }

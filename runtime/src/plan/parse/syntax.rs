@@ -56,6 +56,11 @@ fn blank_line(text: &str, error: &Error) -> Option<Span> {
 }
 
 fn explain(source: &SourceText, error: &Error) -> Diagnostic {
+    if let Some(open) = unclosed(source.text(), error) {
+        let bracket = source.slice(&open);
+        let close = if bracket == "[" { "]" } else { "}" };
+        return source.error_at(&open, format!("this {bracket} is not closed"), format!("close it with {close}"));
+    }
     // The parser's end of "wanted" is not one of the text.
     let span = match error.kind {
         ErrorKind::Wanted { .. } => error.span.start..error.span.start + 1,
@@ -116,8 +121,19 @@ fn explain(source: &SourceText, error: &Error) -> Diagnostic {
         ErrorKind::Unexpected(c) => {
             (format!("{c:?} cannot stand here"), "write `key = value`, a table `[name]`, or a comment after #".into())
         }
+        ErrorKind::Wanted { expected: "newline", .. } => (
+            format!("{} stands after the value", quote(written)),
+            "write one `key = value` in a line; a value with a unit is text in quotes, several go in [brackets] with \
+             commas"
+                .into(),
+        ),
         ErrorKind::Wanted { expected, found } => {
-            (format!("expected {expected}, found {found}"), wanted_help(expected).into())
+            let wanted = match *expected {
+                "a right bracket" => "a comma or ]",
+                "a comma" | "a right brace" => "a comma or }",
+                other => other,
+            };
+            (format!("expected {wanted}, found {found}"), wanted_help(expected).into())
         }
         other => (format!("not TOML: {other}"), "see https://toml.io for what is".into()),
     };
@@ -128,12 +144,47 @@ fn wanted_help(expected: &str) -> &'static str {
     match expected {
         "an equals" => "write `key = value`",
         "a value" => "write a value: text in quotes, a number, true or false, [a list] or { a = \"table\" }",
-        "newline" | "a newline" => "write one `key = value` in a line; several values go in [brackets] with commas",
-        "a right bracket" => "close the bracket with ], and put commas between the values",
-        "a comma" | "a right brace" => "put a comma between the keys, and close the brace with }",
+        "a right bracket" => "put commas between the values, and close the list with ]",
+        "a comma" | "a right brace" => "put commas between the keys, and close the table with }",
         "a table key" => "write a name of letters, digits, _ and -, or any other in quotes",
         _ => "write `key = value`, or a table `[name]`",
     }
+}
+
+/// The bracket that is open where something begins that cannot be inside of it: a table, the next key, the end of the file.
+fn unclosed(text: &str, error: &Error) -> Option<Span> {
+    let at = error.span.start.min(text.len());
+    let begins = match error.kind {
+        ErrorKind::UnexpectedEof | ErrorKind::Wanted { found: "eof", .. } => true,
+        ErrorKind::Wanted { found: "a left bracket" | "an identifier" | "an equals", .. } => {
+            let line = text.get(..at)?.rfind('\n').map_or(0, |newline| newline + 1);
+            text.get(line..at)?.bytes().all(|b| b.is_ascii_whitespace() || b.is_ascii_alphanumeric() || b == b'_')
+        }
+        _ => false,
+    };
+    let mut open = Vec::new();
+    let mut rest = text.get(..at)?.char_indices();
+    while let Some((place, c)) = rest.next() {
+        match c {
+            '[' | '{' => open.push(place),
+            ']' | '}' => drop(open.pop()),
+            '#' => drop(rest.find(|(_, c)| *c == '\n')),
+            '\'' => drop(rest.find(|(_, c)| *c == '\'')),
+            '"' => {
+                while let Some((_, c)) = rest.next() {
+                    match c {
+                        '\\' => drop(rest.next()),
+                        '"' => break,
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    // An open bracket in the same line is not what the parser stumbled over, unless the file ends there.
+    let last = open.pop().filter(|_| begins)?;
+    (text.get(last..at)?.contains('\n') || at >= text.trim_end().len()).then_some(last..last + 1)
 }
 
 /// What is written at a place, up to what ends a value.

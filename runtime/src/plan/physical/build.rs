@@ -12,13 +12,16 @@ struct Builder<'a> {
     descriptors: &'a BTreeMap<NodeName, Descriptor>,
     plan: Plan,
     errors: Vec<Diagnostic>,
+    /// Operators of whose plugin nothing is known.
+    unknown: BTreeSet<usize>,
     /// Edges that could not be resolved lead from these nodes and to these: nothing is called unread or unfed for them.
     unclear: BTreeSet<usize>,
 }
 
 pub(super) fn build(spec: &PipelineSpec, descriptors: &BTreeMap<NodeName, Descriptor>) -> Result<Plan, Diagnostics> {
     let plan = Plan { nodes: ordered(spec, descriptors), edges: Vec::new(), warnings: Vec::new() };
-    let mut builder = Builder { spec, descriptors, plan, errors: Vec::new(), unclear: BTreeSet::new() };
+    let mut builder =
+        Builder { spec, descriptors, plan, errors: Vec::new(), unknown: BTreeSet::new(), unclear: BTreeSet::new() };
     builder.plugins();
     builder.edges();
     builder.left_over();
@@ -110,7 +113,7 @@ impl Builder<'_> {
             let Some(descriptor) = self.descriptors.get(&operator.name) else {
                 let message = format!("nothing is known of the plugin of operator {}", quote(operator.name.as_str()));
                 self.error(&operator.plugin_span, message, "look at it with `weir plugin inspect`");
-                self.unclear.extend(self.plan.nodes.iter().position(|n| n.kind == NodeKind::Operator(index)));
+                self.unknown.extend(self.plan.nodes.iter().position(|n| n.kind == NodeKind::Operator(index)));
                 continue;
             };
             if descriptor.outputs.iter().any(|port| port.name == REJECTED) {
@@ -145,10 +148,11 @@ impl Builder<'_> {
                     self.check_keys(from, port, to, input);
                 }
                 if let Some(first) = seen.insert((from, port, to, to_port), input.span.clone()) {
-                    let line = self.spec.text.position(first.start).0;
+                    let lines = [&first, &input.span].map(|span| self.spec.text.position(span.start).0);
+                    let first =
+                        if lines[0] == lines[1] { String::new() } else { format!(", first in line {}", lines[0]) };
                     let (reader, read) = (self.quoted(to), self.quoted(from));
-                    let message =
-                        format!("{reader} reads {read} twice, first in line {line}: each record would come twice");
+                    let message = format!("{reader} reads {read} twice{first}: each record would come twice");
                     self.error(&input.span, message, "remove one of the two, or name another port");
                     continue;
                 }
@@ -177,14 +181,14 @@ impl Builder<'_> {
             },
             None if ports.is_empty() => {
                 // Of an unknown plugin all has been said.
-                if self.unclear.contains(&from) {
+                if self.unknown.contains(&from) {
                     return None;
                 }
                 (format!("{who} has no output"), format!("read another node, or its port \"{REJECTED}\""))
             }
             None => return Some(OutPort::Data(0)),
         };
-        if !self.unclear.contains(&from) {
+        if !self.unknown.contains(&from) {
             self.error(&input.port_span, message, help);
         }
         None

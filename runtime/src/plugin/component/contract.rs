@@ -181,7 +181,7 @@ impl Contract {
         if (package.namespace.as_str(), package.name.as_str()) != PACKAGE {
             return Place::Elsewhere;
         }
-        if !package.version.as_ref().is_some_and(|version| (version.major, version.minor) == (0, 1)) {
+        if package.version.as_ref().is_none_or(|version| (version.major, version.minor) != (0, 1)) {
             return Place::OtherVersion;
         }
         let known = contract_files().map(|(file, _)| file.trim_end_matches(".wit"));

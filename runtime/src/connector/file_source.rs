@@ -1,0 +1,217 @@
+//! Files as a source: lines, JSON lines or CSV, plain or gzip, read to their end or followed as they grow.
+//!
+//! ```text
+//! splits ──► window ──► cutter ──► one record ──► values, event times
+//! (files)    (bytes)    (bounds)       └── malformed ──► fail, skip, dead letter
+//! ```
+//!
+//! A position stands between two records of the unpacked stream and carries a fingerprint of what was read up to
+//! there. A file that is gone, shorter or different is refused at open, never read from its beginning again. Files are
+//! read one after the other in the order of their names; one that is followed is gone back to when it has grown, and
+//! packed files are taken as complete even then.
+//!
+//! Of lines, each is a value as it is. Empty lines are values among lines, and nothing between JSON values and CSV
+//! rows. CR before LF belongs to the line break, and a byte order mark at the beginning of a file to nobody.
+
+mod csv;
+mod cutter;
+mod malformed;
+mod reader;
+mod splits;
+mod window;
+
+use std::path::Path;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use self::malformed::Malformed;
+use self::reader::{FileReader, Next, Raw};
+use self::splits::{Fingerprint, Offset, Splits};
+use super::{ConnectorError, Polled, Source, TaskContext};
+use crate::model::{Batch, BatchLimit, NO_TIME, SplitPosition};
+use crate::plan::{FileSourceSpec, OnError, SourceSpec};
+
+/// How long a source that follows waits before it looks for more.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// The most bytes of values in one batch, whatever its limit says: offsets have 32 bits.
+const BATCH_BYTES_MAX: usize = 1 << 30;
+
+/// How much is read in one poll that finds hardly any records, in bytes.
+const POLL_BYTES_MAX: u64 = 4 << 20;
+
+pub(super) struct FileSource {
+    spec: SourceSpec,
+    file: FileSourceSpec,
+    splits: Splits,
+    /// The file that is being read, by its number in `splits`.
+    current: Option<(usize, FileReader)>,
+}
+
+/// What one poll gathers.
+#[derive(Default)]
+struct Gathered {
+    records: Batch,
+    rejected: Batch,
+    skipped: u64,
+}
+
+impl Gathered {
+    fn len(&self) -> usize {
+        self.records.len() + self.rejected.len() + self.skipped as usize
+    }
+
+    fn bytes(&self) -> usize {
+        self.records.values.bytes.len() + self.rejected.values.bytes.len()
+    }
+}
+
+impl FileSource {
+    pub(super) fn open(
+        spec: &SourceSpec,
+        file: &FileSourceSpec,
+        dir: &Path,
+        context: &TaskContext,
+        positions: &[SplitPosition],
+    ) -> Result<Self, ConnectorError> {
+        let splits = Splits::open(&file.path, dir, file.follow, context, positions)?;
+        let mut source = Self { spec: spec.clone(), file: file.clone(), splits, current: None };
+        // Every file that was begun is compared with its fingerprint, before anything is read from any.
+        for at in 0..source.splits.list.len() {
+            let offset = source.splits.list[at].offset;
+            if offset.bytes == 0 && !offset.done {
+                continue;
+            }
+            let reader = source.open_reader(at)?;
+            if !offset.done && source.current.is_none() {
+                source.current = Some((at, reader));
+            }
+        }
+        Ok(source)
+    }
+
+    fn open_reader(&self, at: usize) -> Result<FileReader, ConnectorError> {
+        FileReader::open(&self.splits.list[at], &self.spec, &self.file)
+    }
+
+    /// Puts the position of the current file back in the list.
+    fn leave(&mut self, done: bool) {
+        if let Some((at, reader)) = self.current.take() {
+            let (mut offset, fingerprint) = reader.position();
+            offset.done = done;
+            let split = &mut self.splits.list[at];
+            (split.offset, split.fingerprint, split.seen_bytes) = (offset, fingerprint, reader.seen_bytes());
+        }
+    }
+
+    /// Opens the next file that has something; false if none has.
+    fn advance(&mut self) -> Result<bool, ConnectorError> {
+        for look in 0..=usize::from(self.file.follow) {
+            if look > 0 {
+                self.splits.look_again()?;
+            }
+            for at in 0..self.splits.list.len() {
+                let split = &self.splits.list[at];
+                if split.offset.done {
+                    continue;
+                }
+                if self.file.follow && !reader::has_grown(split)? {
+                    continue;
+                }
+                let reader = self.open_reader(at)?;
+                self.current = Some((at, reader));
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn malformed(
+        &self,
+        raw: &Raw<'_>,
+        reason: malformed::Reason,
+        at: usize,
+        out: &mut Gathered,
+    ) -> Result<(), ConnectorError> {
+        let split = &self.splits.list[at];
+        let malformed = Malformed {
+            source: self.spec.name.as_str(),
+            file: &split.name,
+            path: &split.path,
+            line: raw.line,
+            offset: raw.offset,
+            reason,
+            raw: raw.body,
+            bytes: raw.bytes,
+        };
+        match self.spec.on_error {
+            OnError::Fail => return Err(malformed.error()),
+            OnError::Skip => out.skipped += 1,
+            OnError::DeadLetter => out.rejected.push(NO_TIME, None, Some(&malformed.dead_letter())),
+        }
+        Ok(())
+    }
+
+    fn gather(&mut self, limit: BatchLimit) -> Result<Polled, ConnectorError> {
+        let mut out = Gathered::default();
+        let mut budget = POLL_BYTES_MAX.max(limit.bytes as u64);
+        let (records_max, bytes_max) = (limit.records.max(1), limit.bytes.clamp(1, BATCH_BYTES_MAX));
+        let nothing_more = loop {
+            let (at, mut reader) = match self.current.take() {
+                Some(current) => current,
+                None if self.advance()? => continue,
+                None => break true,
+            };
+            let begin = reader.consumed();
+            let ended = loop {
+                if out.len() >= records_max || out.bytes() >= bytes_max || reader.consumed() - begin >= budget {
+                    break None;
+                }
+                match reader.next(&mut out.records)? {
+                    Next::Record | Next::Nothing => {}
+                    Next::Malformed(raw, reason) => self.malformed(&raw, reason, at, &mut out)?,
+                    Next::Wait => break Some(false),
+                    Next::End => break Some(true),
+                }
+            };
+            budget = budget.saturating_sub(reader.consumed() - begin);
+            self.current = Some((at, reader));
+            match ended {
+                Some(done) => self.leave(done),
+                None => break false,
+            }
+        };
+        if out.len() > 0 {
+            let Gathered { records, rejected, skipped } = out;
+            return Ok(Polled::Records { records, rejected, skipped });
+        }
+        Ok(match (nothing_more, self.file.follow) {
+            (true, true) => Polled::Pending(LOOK_AGAIN),
+            (true, false) => Polled::End,
+            // Much was read and no record came of it yet.
+            (false, _) => Polled::Pending(Duration::ZERO),
+        })
+    }
+}
+
+#[async_trait]
+impl Source for FileSource {
+    async fn poll(&mut self, limit: BatchLimit) -> Result<Polled, ConnectorError> {
+        self.gather(limit)
+    }
+
+    fn positions(&self) -> Vec<SplitPosition> {
+        let current = self.current.as_ref().map(|(at, reader)| (*at, reader.position()));
+        self.splits.positions(self.splits.list.iter().enumerate().map(|(at, split)| {
+            let (offset, fingerprint): (Offset, Fingerprint) = match current {
+                Some((number, position)) if number == at => position,
+                _ => (split.offset, split.fingerprint),
+            };
+            (split.name.as_str(), offset, fingerprint)
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests;
