@@ -20,3 +20,5 @@ mod record;
 mod recorder;
 #[path = "power/subjects.rs"]
 mod subjects;
+#[path = "power/scenario.rs"]
+mod scenario;

@@ -14,6 +14,7 @@ use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::rc::Rc;
 
 use crate::image::{Entry, Image};
 use crate::loss::{Chance, Loss};
@@ -40,7 +41,7 @@ enum Node {
 
 #[derive(Clone, Debug, Default)]
 struct File {
-    durable: Vec<u8>,
+    durable: Rc<Vec<u8>>,
     volatile: Vec<u8>,
     /// What was done since the last sync.
     pending: Vec<Edit>,
@@ -144,7 +145,7 @@ impl Disk {
                 child
             } else {
                 let content = fs::read(entry.path())?;
-                self.add(Node::File(File { durable: content.clone(), volatile: content, pending: Vec::new() }))
+                self.add(Node::File(File { durable: Rc::new(content.clone()), volatile: content, pending: Vec::new() }))
             };
             let name = entry.file_name().as_bytes().to_vec();
             let Node::Folder(parent) = &mut self.nodes[id] else { unreachable!("only folders have entries") };
@@ -300,7 +301,7 @@ impl Disk {
         let pending = match &mut self.nodes[id] {
             Node::File(file) => {
                 if !file.pending.is_empty() {
-                    file.durable.clone_from(&file.volatile);
+                    file.durable = Rc::new(file.volatile.clone());
                     file.pending.clear();
                 }
                 return;
@@ -364,7 +365,7 @@ impl Disk {
             Node::File(file) => Some(chance.content(&file.durable, &file.pending)),
             Node::Folder(_) => None,
         });
-        let contents: Vec<Option<Vec<u8>>> = contents.collect();
+        let contents: Vec<Option<Rc<Vec<u8>>>> = contents.collect();
 
         let mut image = Image::default();
         let mut left = vec![(Path::new("").to_path_buf(), ROOT)];
@@ -373,7 +374,7 @@ impl Disk {
                 let path = path.join(OsStr::from_bytes(name));
                 match &contents[*child] {
                     Some(content) => {
-                        image.entries.insert(path, Entry::File { id: *child, content: content.clone() });
+                        image.entries.insert(path, Entry::File { id: *child, content: Rc::clone(content) });
                     }
                     None if newest[child] == *time => {
                         image.entries.insert(path.clone(), Entry::Folder);

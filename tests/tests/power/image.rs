@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 /// A file or folder.
 #[derive(Clone, Debug)]
@@ -15,7 +16,7 @@ pub(crate) enum Entry {
         /// The same for all names of one file.
         id: usize,
         /// What is in it.
-        content: Vec<u8>,
+        content: Rc<Vec<u8>>,
     },
 }
 
@@ -40,7 +41,7 @@ impl Image {
                     left.push(path);
                 } else {
                     let id = image.entries.len();
-                    image.entries.insert(path, Entry::File { id, content: fs::read(entry.path())? });
+                    image.entries.insert(path, Entry::File { id, content: Rc::new(fs::read(entry.path())?) });
                 }
             }
         }
@@ -56,7 +57,7 @@ impl Image {
                 Entry::File { id, content } => match made.get(id) {
                     Some(first) => fs::hard_link(folder.join(first), folder.join(path))?,
                     None => {
-                        fs::write(folder.join(path), content)?;
+                        fs::write(folder.join(path), &**content)?;
                         made.insert(*id, path);
                     }
                 },

@@ -1,5 +1,7 @@
 //! What of the things that were not synced a disk keeps: nothing, everything, or what chance decides.
 
+use std::rc::Rc;
+
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
@@ -63,7 +65,10 @@ impl Chance {
     }
 
     /// What a file's content is.
-    pub(crate) fn content(&mut self, durable: &[u8], pending: &[Edit]) -> Vec<u8> {
+    pub(crate) fn content(&mut self, durable: &Rc<Vec<u8>>, pending: &[Edit]) -> Rc<Vec<u8>> {
+        if pending.is_empty() {
+            return Rc::clone(durable);
+        }
         let mut content = durable.to_vec();
         match self.loss {
             Loss::Nothing => pending.iter().for_each(|edit| edit.apply(&mut content)),
@@ -86,7 +91,7 @@ impl Chance {
                 }
             }
         }
-        content
+        Rc::new(content)
     }
 
     /// The first part of a write.
