@@ -35,8 +35,9 @@ weir:
 
 plugins: weir wasm-target ## the ready plugins, beside the executable
 	@mkdir -p $(PLUGINS_OUT)
-	for plugin in $(PLUGINS); do \
-	  $(WEIR) plugin build plugins/$$plugin --target-dir $(GUEST_TARGET) --output $(PLUGINS_OUT)/$$plugin.wasm; \
+	@for plugin in $(PLUGINS); do \
+	  $(WEIR) plugin build plugins/$$plugin --target-dir $(GUEST_TARGET) --output $(PLUGINS_OUT)/$$plugin.wasm >/dev/null; \
+	  echo "built $(PLUGINS_OUT)/$$plugin.wasm"; \
 	done
 
 demo: build ## flight delays by the hour, from data to table and checkpoints

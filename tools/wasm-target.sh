@@ -107,7 +107,7 @@ if [ -f "$cache/env" ] && has_target "$rustc"; then use; fi
 rm -f "$cache/env"
 
 # Package lists: the system's where they know the packages, else lists of our own, which need no root.
-options=(-qq -o APT::Sandbox::User="$(id -un)" -o Debug::NoLocking=true -o APT::Get::List-Cleanup=false)
+options=(-qq -o APT::Sandbox::User=root -o Debug::NoLocking=true -o APT::Get::List-Cleanup=false)
 candidate() { apt-cache "${options[@]}" policy "$1" 2>/dev/null | sed -n 's/^ *Candidate: //p' | grep -v '^(none)$' || true; }
 version_number() { sed -E 's/^[0-9]+://; s/^([0-9]+)\.([0-9]+).*/\1 \2/' <<<"$1" | awk '{ print $1 * 1000 + $2 }'; }
 usable() { [ -n "$1" ] && [ "$(version_number "$1")" -ge "$OLDEST" ]; }

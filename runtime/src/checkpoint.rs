@@ -69,6 +69,8 @@ mod segment;
 mod simulation;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 
 pub use error::{Cause, CheckpointError, PublishError, Superseder};
 pub use gc::{Collected, collect};

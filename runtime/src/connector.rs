@@ -85,6 +85,7 @@ pub fn guarantee(connector: &SinkConnector) -> Guarantee {
 
 /// What a source has when it is asked.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // One a batch, taken apart at once.
 pub enum Polled {
     /// Records, and what became of those that could not be used.
     Records {

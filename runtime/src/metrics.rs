@@ -70,6 +70,10 @@ pub struct JobMetrics {
     pub epoch: AtomicU64,
     /// How long the newest complete checkpoint took from its start to its manifest, in microseconds.
     pub checkpoint_micros: AtomicU64,
+    /// The longest of them.
+    pub checkpoint_micros_max: AtomicU64,
+    /// All of them together.
+    pub checkpoint_micros_sum: AtomicU64,
     /// Checkpoints that this run completed.
     pub checkpoints: AtomicU64,
     /// Checkpoint attempts of this run that failed.

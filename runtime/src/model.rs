@@ -68,6 +68,9 @@ pub struct Barrier {
 }
 
 /// What a channel carries, in order. After `End` only barriers come.
+///
+/// Nearly every element is a batch, so the size of the others does not matter.
+#[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Element {
     /// Records.

@@ -134,6 +134,9 @@ fn a_new_plugin_is_made_tested_built_and_looked_into_as_the_tutorial_says() {
     let tests = run(cargo().args(["test", "--release", "--target-dir"]).arg(guests()).current_dir(&dir)).done();
     assert!(tests.out.contains("test result: ok."), "{tests:#?}");
     assert!(!tests.err.contains("warning"), "a first plugin should not begin with warnings: {tests:#?}");
+    // The defaults, not those of the repository around the target folder.
+    let defaults = "max_width=100,use_small_heuristics=Default";
+    run(cargo().args(["fmt", "--check", "--", "--config", defaults]).current_dir(&dir)).done();
 
     let built = run(build(Path::new(".")).current_dir(&dir)).done();
     let component = fs::read(dir.join("first-steps.wasm")).unwrap();

@@ -269,3 +269,216 @@ pub(crate) fn is_garbage(facts: &HeapFacts<'_>, pack: &PackName) -> bool {
     let is_past = facts.tip.is_some_and(|tip| pack.epoch() <= tip) || pack.generation() < facts.claim;
     is_past && !facts.named.contains(pack)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_there_decides_a_doubt() {
+        assert_eq!(settle(Seen::Own), Settle::Written);
+        assert_eq!(settle(Seen::Another), Settle::Lost);
+        assert_eq!(settle(Seen::Nothing), Settle::Again);
+        assert_eq!(settle(Seen::Unread), Settle::Again);
+    }
+
+    #[test]
+    fn a_writer_goes_on_only_with_nothing_after_it_above_the_boundary_in_the_last_history() {
+        for own in 1..5 {
+            for boundary in 0..5 {
+                for next in [None, Some(Generation(own + 1))] {
+                    for later_history in [false, true] {
+                        let by = fence(FenceFacts { own, next, boundary, later_history });
+                        let is_clear = next.is_none() && boundary < own && !later_history;
+                        assert_eq!(by.is_none(), is_clear, "{own} {boundary} {next:?} {later_history}: {by:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    const ENTRIES: [EntryFact; 3] = [EntryFact::Claim, EntryFact::Checkpoint, EntryFact::Void];
+
+    /// Every log of up to six entries that begins with a claim, oldest first.
+    fn logs() -> Vec<Vec<EntryFact>> {
+        let mut logs = vec![vec![EntryFact::Claim]];
+        let mut from = 0;
+        while logs[from].len() < 6 {
+            for entry in ENTRIES {
+                let log = [logs[from].as_slice(), &[entry]].concat();
+                logs.push(log);
+            }
+            from += 1;
+        }
+        logs
+    }
+
+    #[test]
+    fn the_walk_from_the_tip_finds_the_last_checkpoint_after_the_last_claim_else_its_base() {
+        for log in logs() {
+            let walked = log.iter().enumerate().rev().find_map(|(place, entry)| match look(*entry) {
+                Look::Here => Some((place, false)),
+                Look::Base => Some((place, true)),
+                Look::Earlier => None,
+            });
+            let claim = log.iter().rposition(|entry| *entry == EntryFact::Claim).unwrap();
+            let after = log.iter().rposition(|entry| *entry == EntryFact::Checkpoint).filter(|place| *place > claim);
+            assert_eq!(walked, Some(after.map_or((claim, true), |place| (place, false))), "{log:?}");
+        }
+    }
+
+    #[test]
+    fn the_boundary_is_below_the_retained_checkpoints_and_below_what_the_restore_point_is_in() {
+        for log in logs() {
+            for retain in 0..5 {
+                let walk: Vec<_> = log.iter().enumerate().map(|(i, fact)| (i as u64 + 1, *fact)).rev().collect();
+                let checkpoints: Vec<_> =
+                    walk.iter().filter(|(_, fact)| *fact == EntryFact::Checkpoint).map(|(seq, _)| *seq).collect();
+                let needed = walk.iter().find(|(_, fact)| look(*fact) != Look::Earlier).unwrap().0;
+                match boundary(&walk, retain) {
+                    None => assert!(checkpoints.len() < retain.max(1) as usize, "{log:?} {retain}"),
+                    Some(b) => {
+                        assert!(b < needed, "{log:?} {retain}: {b}");
+                        let kept = checkpoints.iter().filter(|seq| **seq > b).count();
+                        assert_eq!(kept, retain.max(1) as usize, "{log:?} {retain}: {b}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_run_begins_empty_or_with_a_restore_point_or_says_why_not() {
+        let points = [(1, false, false), (3, false, true), (3, true, false), (3, true, true)];
+        let points: Vec<_> = std::iter::once(None)
+            .chain(
+                points
+                    .map(|(epoch, finished, committed)| Some(PointFacts { epoch: Epoch(epoch), finished, committed })),
+            )
+            .collect();
+        for point in points {
+            for last_epoch in (point.map_or(0, |point| point.epoch.0)..5).map(Epoch) {
+                for highest_marker in [None, Some(Epoch(1)), Some(Epoch(3)), Some(Epoch(4)), Some(Epoch(9))] {
+                    let facts = StartFacts { point, last_epoch, highest_marker, asked: None };
+                    let lost = highest_marker.filter(|marker| *marker > last_epoch);
+                    let expected = match (lost, point) {
+                        (Some(epoch), _) => Begin::Lost(epoch),
+                        (None, Some(PointFacts { finished: true, committed: true, .. })) => Begin::Finished,
+                        (None, _) => Begin::Point,
+                    };
+                    assert_eq!(begin(&facts), expected, "{facts:?}");
+                    for asked in [Asked::Nowhere, Asked::There { committed: true }, Asked::There { committed: false }] {
+                        for epoch in [Epoch(1), Epoch(2), Epoch(3)] {
+                            let facts = StartFacts { asked: Some((epoch, asked)), ..facts };
+                            let answer = begin(&facts);
+                            if point.is_some_and(|point| point.epoch == epoch) {
+                                assert!(matches!(answer, Begin::Point | Begin::Finished), "{facts:?}");
+                            } else {
+                                let expected = match asked {
+                                    Asked::Nowhere => Begin::NoSuch,
+                                    Asked::There { committed: true } => Begin::Asked,
+                                    Asked::There { committed: false } => Begin::NeverCommitted,
+                                };
+                                assert_eq!(answer, expected, "{facts:?}");
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// A pack of a generation and an epoch.
+    fn pack(generation: u64, epoch: u64) -> PackName {
+        format!("{generation}-{epoch}-a.0-{}", "0".repeat(64)).parse().unwrap()
+    }
+
+    #[test]
+    fn a_pack_is_garbage_when_nothing_names_it_and_nothing_can_any_more() {
+        let named = HashSet::from([pack(1, 1), pack(2, 2)]);
+        for tip in [None, Some(Epoch(2))] {
+            let facts = HeapFacts { tip, claim: Generation(2), named: &named };
+            for generation in 1..=3 {
+                for epoch in 1..=4 {
+                    let pack = pack(generation, epoch);
+                    let can_come = generation >= 2 && tip.is_none_or(|tip| epoch > tip.0);
+                    let expected = !can_come && !named.contains(&pack);
+                    assert_eq!(is_garbage(&facts, &pack), expected, "{pack} at tip {tip:?}");
+                }
+            }
+        }
+    }
+
+    fn manifest() -> Manifest {
+        let segment = |pack| super::super::segment::SegmentRef {
+            scope: crate::model::Scope::Subtask,
+            kind: crate::model::SegmentKind::Base,
+            origin: 0,
+            pack,
+            first_chunk: 0,
+            chunks: 1,
+            bytes: 1,
+        };
+        let subtask = super::super::manifest::SubtaskEntry {
+            segments: vec![segment(pack(1, 1)), segment(pack(7, 4))],
+            ..Default::default()
+        };
+        Manifest {
+            job: "job".into(),
+            job_id: JobId([1; 16]),
+            epoch: Epoch(5),
+            generation: Generation(7),
+            parent: Some(Epoch(3)),
+            created_at: 0,
+            finished: false,
+            key_groups: 8,
+            pipeline: [0; 32],
+            nodes: vec![super::super::manifest::NodeEntry {
+                name: crate::model::NodeName::new("a"),
+                kind: super::super::manifest::NodeKind::Operator,
+                parallelism: 1,
+                plugin: None,
+                subtasks: vec![subtask],
+                committables: Vec::new(),
+            }],
+        }
+    }
+
+    #[test]
+    fn a_manifest_is_published_only_if_all_that_it_rests_on_holds() {
+        let tip_packs = HashSet::from([pack(1, 1)]);
+        let facts = RunFacts {
+            job: "job",
+            job_id: JobId([1; 16]),
+            generation: Generation(7),
+            tip: Some(Epoch(3)),
+            is_tip_committed: true,
+            is_tip_finished: false,
+            tip_packs: &tip_packs,
+            tip_key_groups: Some(8),
+            last_epoch: Epoch(4),
+        };
+        assert_eq!(publishable(&facts, &manifest()), Ok(()));
+        let refused = |facts: &RunFacts<'_>, change: &dyn Fn(&mut Manifest)| {
+            let mut manifest = manifest();
+            change(&mut manifest);
+            assert!(matches!(publishable(facts, &manifest), Err(Unpublishable::Refused(_))), "{facts:?} {manifest:?}");
+        };
+        let nothing: &dyn Fn(&mut Manifest) = &|_| {};
+        refused(&facts, &|m| m.job = "other".into());
+        refused(&facts, &|m| m.job_id = JobId([2; 16]));
+        refused(&facts, &|m| m.generation = Generation(8));
+        refused(&facts, &|m| m.parent = None);
+        refused(&facts, &|m| m.parent = Some(Epoch(2)));
+        refused(&facts, &|m| m.epoch = Epoch(4));
+        refused(&facts, &|m| m.key_groups = 9);
+        refused(&facts, &|m| m.nodes[0].parallelism = 2);
+        refused(&RunFacts { is_tip_finished: true, ..facts }, nothing);
+        // I8: of another run, of an epoch that the parent covers, or not the parent's.
+        refused(&facts, &|m| m.nodes[0].subtasks[0].segments[1].pack = pack(6, 4));
+        refused(&facts, &|m| m.nodes[0].subtasks[0].segments[1].pack = pack(7, 3));
+        refused(&RunFacts { tip_packs: &HashSet::new(), ..facts }, nothing);
+        let open = RunFacts { is_tip_committed: false, ..facts };
+        assert_eq!(publishable(&open, &manifest()), Err(Unpublishable::NotCommitted(Epoch(3))));
+    }
+}

@@ -259,3 +259,104 @@ impl JobStore {
         Ok(pins)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::testing::a_manifest;
+    use super::*;
+
+    fn entry(body: Body) -> Entry {
+        Entry { job_id: JobId([7; 16]), seq: 3, generation: Generation(2), nonce: [9; 16], body }
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_of_an_entry_is_found() {
+        let base = Base { manifest: Box::new(a_manifest(2, 1)), committed: true };
+        let claim = Claim { created_at: 5, base: Some(base), last_epoch: Epoch(2) };
+        for body in [Body::Void, Body::Claim(claim), Body::Checkpoint(Box::new(a_manifest(3, 2)))] {
+            let entry = entry(body);
+            let whole = entry.encode().unwrap();
+            assert_eq!(Entry::decode(&whole), Ok(entry));
+            for bit in 0..whole.len() * 8 {
+                let mut bytes = whole.to_vec();
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                assert!(Entry::decode(&bytes).is_err(), "bit {bit}");
+            }
+            for length in 0..whole.len() {
+                assert!(Entry::decode(&whole[..length]).is_err(), "cut at {length}");
+            }
+            assert!(Entry::decode(&[&whole[..], b"x"].concat()).is_err());
+        }
+    }
+
+    #[test]
+    fn an_object_of_another_kind_or_version_is_refused() {
+        let pin = encode_pin(&a_manifest(3, 2)).unwrap();
+        assert!(Entry::decode(&pin).unwrap_err().contains("does not begin with"));
+        let mut bytes = entry(Body::Void).encode().unwrap().to_vec();
+        bytes[8] = 2;
+        let sealed = bytes.len() - 32;
+        let hash = blake3::hash(&bytes[..sealed]);
+        bytes[sealed..].copy_from_slice(hash.as_bytes());
+        assert_eq!(Entry::decode(&bytes).unwrap_err(), "it is of format version 2, and this program reads 1");
+    }
+
+    /// Whole by its hash, and made by a program that was wrong: the limits are checked all the same.
+    #[test]
+    fn a_manifest_that_is_whole_and_wrong_is_refused() {
+        type Change = fn(&mut Manifest);
+        let changes: [(&str, Change); 8] = [
+            ("two nodes", |m| m.nodes.push(m.nodes[0].clone())),
+            ("parallelism", |m| m.nodes[1].parallelism = 9),
+            ("node name", |m| m.nodes[0].name = crate::model::NodeName::new("../x")),
+            ("key groups", |m| m.key_groups = 0),
+            ("not before", |m| m.parent = Some(m.epoch)),
+            ("oldest first", |m| m.nodes[2].committables[0].epoch = m.epoch.next()),
+            ("a segment of", |m| m.nodes[1].subtasks[0].segments[0].chunks = 0),
+            ("with 8 key groups", |m| m.nodes[1].subtasks[0].segments[0].scope = crate::model::Scope::KeyGroup(8)),
+        ];
+        for (fault, change) in changes {
+            let mut manifest = a_manifest(3, 2);
+            change(&mut manifest);
+            let bytes = entry(Body::Checkpoint(Box::new(manifest))).encode().unwrap();
+            let error = Entry::decode(&bytes).unwrap_err();
+            assert!(error.contains(fault), "{fault}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_manifest_reads_back(
+            epoch in 2..u64::MAX,
+            generation in 1..u64::MAX,
+            records in any::<u64>(),
+            watermark in any::<i64>(),
+            progress in prop::collection::vec(any::<u8>(), 0..50),
+            groups in prop::collection::vec(0..8_u32, 0..20),
+        ) {
+            let mut manifest = a_manifest(epoch, generation);
+            let subtask = &mut manifest.nodes[1].subtasks[0];
+            (subtask.records, subtask.watermark, subtask.progress) = (records, watermark, progress);
+            let one = subtask.segments[0].clone();
+            let more = groups.into_iter().map(|group| super::super::SegmentRef {
+                scope: crate::model::Scope::KeyGroup(group), ..one.clone()
+            });
+            subtask.segments.extend(more);
+            let entry = entry(Body::Checkpoint(Box::new(manifest)));
+            prop_assert_eq!(Entry::decode(&entry.encode().unwrap()), Ok(entry));
+        }
+
+        /// Under a hash that fits, whatever the body is: an error or an entry, and no panic.
+        #[test]
+        fn any_body_is_decoded_or_refused(body in prop::collection::vec(any::<u8>(), 0..200)) {
+            let mut bytes = [&ENTRY.0[..], &1_u16.to_le_bytes(), &body].concat();
+            let hash = blake3::hash(&bytes);
+            bytes.extend_from_slice(hash.as_bytes());
+            if let Ok(entry) = Entry::decode(&bytes) {
+                prop_assert!(entry.encode().is_ok());
+            }
+        }
+    }
+}

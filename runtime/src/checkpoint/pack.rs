@@ -311,3 +311,108 @@ impl PackReader {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn content(pack: &Pack) -> Bytes {
+        pack.payload.iter().flat_map(|part| part.iter().copied()).collect::<Vec<_>>().into()
+    }
+
+    fn task() -> TaskId {
+        TaskId { node: NodeName::new("a-b"), subtask: 12 }
+    }
+
+    /// Every chunk, or the first fault.
+    fn read(name: &PackName, content: Bytes) -> Result<Vec<Bytes>, String> {
+        let pack = PackReader::open(name, content)?;
+        (0..pack.len()).map(|number| pack.chunk(number)).collect()
+    }
+
+    fn small() -> Pack {
+        let mut builder = PackBuilder::new(Generation(3), Epoch(7), &task());
+        builder.write(Scope::KeyGroup(1), SegmentKind::Base, b"one").unwrap();
+        builder.write(Scope::KeyGroup(1), SegmentKind::Base, b"").unwrap();
+        builder.write(Scope::KeyGroup(1), SegmentKind::Delta, b"").unwrap();
+        builder.write(Scope::Item, SegmentKind::Base, b"twelve").unwrap();
+        builder.write(Scope::Shared, SegmentKind::Base, b"").unwrap();
+        builder.finish().unwrap()
+    }
+
+    #[test]
+    fn chunks_come_back_as_they_were_written_and_runs_are_references() {
+        let pack = small();
+        assert!(pack.name.to_string().starts_with("3-7-a-b.12-"), "{}", pack.name);
+        assert_eq!(pack.name.to_string().parse(), Ok(pack.name.clone()));
+        assert_eq!(read(&pack.name, content(&pack)).unwrap(), [&b"one"[..], b"", b"twelve"]);
+        let runs: Vec<_> = pack.segments.iter().map(|s| (s.scope, s.kind, s.first_chunk, s.chunks, s.bytes)).collect();
+        assert_eq!(
+            runs,
+            [
+                (Scope::KeyGroup(1), SegmentKind::Base, 0, 1, 3),
+                (Scope::KeyGroup(1), SegmentKind::Delta, 1, 1, 0),
+                (Scope::Item, SegmentKind::Base, 2, 1, 6),
+                (Scope::Shared, SegmentKind::Base, 3, 0, 0),
+            ]
+        );
+        assert!(PackBuilder::new(Generation(3), Epoch(7), &task()).finish().is_none());
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_of_a_pack_is_found() {
+        let pack = small();
+        let whole = content(&pack);
+        for bit in 0..whole.len() * 8 {
+            let mut bytes = whole.to_vec();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(read(&pack.name, bytes.into()).is_err(), "bit {bit}");
+        }
+        for length in 0..whole.len() {
+            assert!(read(&pack.name, whole.slice(..length)).is_err(), "cut at {length}");
+            assert!(read(&pack.name, whole.slice(whole.len() - length..)).is_err(), "the last {length} bytes");
+        }
+        assert!(read(&pack.name, [&whole[..], b"x"].concat().into()).is_err());
+    }
+
+    #[test]
+    fn a_name_has_one_spelling() {
+        let hash = "ab".repeat(32);
+        for bad in ["", "1", "1-2", "1-2-a-x", "1-2-a.0", "../../x"] {
+            assert!(bad.parse::<PackName>().is_err(), "{bad}");
+        }
+        assert!(format!("1-2-a.0-{hash}").parse::<PackName>().is_ok());
+        for bad in ["01-2-a.0", "1-+2-a.0", "1-2-a.00", "1-2-A.0", "1-2-a/b.0", "1-2-.0", "1-2-a"] {
+            assert!(format!("{bad}-{hash}").parse::<PackName>().is_err(), "{bad}");
+        }
+        assert!(format!("1-2-a.0-{}", hash.to_uppercase()).parse::<PackName>().is_err());
+    }
+
+    #[test]
+    fn a_chunk_over_the_limit_is_refused_and_leaves_the_pack_as_it_was() {
+        let mut builder = PackBuilder::new(Generation(3), Epoch(7), &task());
+        let error = builder.write(Scope::Subtask, SegmentKind::Base, &vec![0; CHUNK_BYTES_MAX + 1]).unwrap_err();
+        assert!(error.to_string().contains("a chunk (bytes) of a-b[12] in epoch 7 is 67108865"), "{error}");
+        assert!(builder.finish().is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn a_pack_gives_back_any_chunks(chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..300), 1..40)) {
+            let mut builder = PackBuilder::new(Generation(1), Epoch(1), &task());
+            for (number, chunk) in chunks.iter().enumerate() {
+                builder.write(Scope::KeyGroup(number as u32 / 3), SegmentKind::Base, chunk).unwrap();
+            }
+            let pack = builder.finish().unwrap();
+            prop_assert_eq!(pack.bytes, content(&pack).len() as u64);
+            prop_assert_eq!(read(&pack.name, content(&pack)).unwrap(), chunks);
+        }
+
+        #[test]
+        fn bytes_that_are_no_pack_are_refused(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+            prop_assert!(PackReader::open(&small().name, bytes.into()).is_err());
+        }
+    }
+}

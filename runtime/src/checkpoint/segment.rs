@@ -147,3 +147,137 @@ pub(crate) fn chunk_numbers(segment: &SegmentRef, pack: &PackReader) -> Result<s
         )),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::super::pack::{Pack, PackBuilder};
+    use super::*;
+    use crate::model::{Epoch, Generation, NodeName, TaskId};
+
+    type Write = (Scope, SegmentKind, Vec<u8>);
+    type Chunks = Vec<Vec<u8>>;
+
+    /// What the contract says, chunk by chunk and without references.
+    #[derive(Clone, Default)]
+    struct Model(BTreeMap<Scope, (Chunks, Chunks)>);
+
+    impl Model {
+        fn apply(&mut self, mode: SnapshotMode, written: &[Write]) {
+            if mode == SnapshotMode::Full {
+                self.0.clear();
+            }
+            let mut based = HashSet::new();
+            for (scope, kind, data) in written {
+                let (bases, deltas) = self.0.entry(*scope).or_default();
+                match kind {
+                    SegmentKind::Base => {
+                        if based.insert(*scope) {
+                            bases.clear();
+                            deltas.clear();
+                        }
+                        if !data.is_empty() {
+                            bases.push(data.clone());
+                        }
+                    }
+                    SegmentKind::Delta => deltas.push(data.clone()),
+                }
+            }
+        }
+
+        /// In the order that the contract promises: the scopes of `Scope` are declared in it.
+        fn chunks(&self) -> Vec<Write> {
+            let of = |scope: &Scope, kind, chunks: &[Vec<u8>]| {
+                chunks.iter().map(|data| (*scope, kind, data.clone())).collect::<Vec<_>>()
+            };
+            self.0
+                .iter()
+                .flat_map(|(scope, (bases, deltas))| {
+                    [of(scope, SegmentKind::Base, bases), of(scope, SegmentKind::Delta, deltas)].concat()
+                })
+                .collect()
+        }
+    }
+
+    fn a_write() -> impl Strategy<Value = Write> {
+        let scope = prop_oneof![
+            3 => (0..3_u32).prop_map(Scope::KeyGroup),
+            1 => Just(Scope::Subtask),
+            1 => Just(Scope::Shared),
+            1 => Just(Scope::Item),
+        ];
+        let kind = prop_oneof![Just(SegmentKind::Base), Just(SegmentKind::Delta)];
+        (scope, kind, prop::collection::vec(any::<u8>(), 0..3))
+    }
+
+    fn a_snapshot() -> impl Strategy<Value = (SnapshotMode, Vec<Write>)> {
+        let mode = prop_oneof![1 => Just(SnapshotMode::Full), 3 => Just(SnapshotMode::Incremental)];
+        (mode, prop::collection::vec(a_write(), 0..8))
+    }
+
+    fn packed(epoch: u64, written: &[Write]) -> Option<Pack> {
+        let task = TaskId { node: NodeName::new("a"), subtask: 4 };
+        let mut builder = PackBuilder::new(Generation(1), Epoch(epoch), &task);
+        for (scope, kind, data) in written {
+            builder.write(*scope, *kind, data).unwrap();
+        }
+        builder.finish()
+    }
+
+    proptest! {
+        #[test]
+        fn a_segment_set_holds_what_the_contract_says(snapshots in prop::collection::vec(a_snapshot(), 0..8)) {
+            let store = super::super::testing::job_store();
+            let (mut model, mut set) = (Model::default(), SegmentSet::default());
+            for (epoch, (mode, written)) in snapshots.iter().enumerate() {
+                let pack = packed(epoch as u64 + 1, written);
+                model.apply(*mode, written);
+                set.apply(*mode, pack.as_ref().map_or(&[], |pack| &pack.segments));
+                if let Some(pack) = pack {
+                    super::super::testing::run(store.put_pack(&pack)).unwrap();
+                }
+                prop_assert!(set.as_slice().iter().all(|segment| segment.chunks > 0));
+            }
+            let chunks = super::super::testing::run(read_segments(&store, set.as_slice())).unwrap();
+            prop_assert!(chunks.iter().all(|chunk| chunk.origin == 4));
+            let read: Vec<Write> = chunks.into_iter().map(|c| (c.scope, c.kind, c.data.to_vec())).collect();
+            prop_assert_eq!(read, model.chunks());
+            prop_assert_eq!(set.bytes(), model.chunks().iter().map(|(_, _, data)| data.len() as u64).sum::<u64>());
+        }
+    }
+
+    #[test]
+    fn a_base_of_items_replaces_the_whole_list_whoever_wrote_it() {
+        let one = packed(1, &[(Scope::Item, SegmentKind::Base, b"a".to_vec())]).unwrap();
+        let mut dealt = one.segments.clone();
+        dealt.extend(one.segments.iter().cloned().map(|segment| SegmentRef { origin: 9, ..segment }));
+        let mut set = SegmentSet::new(dealt);
+        let two = packed(2, &[(Scope::Item, SegmentKind::Base, b"b".to_vec())]).unwrap();
+        set.apply(SnapshotMode::Incremental, &two.segments);
+        assert_eq!(set.as_slice(), two.segments);
+    }
+
+    #[test]
+    fn a_missing_pack_a_damaged_one_and_a_wrong_reference_are_named() {
+        let store = super::super::testing::job_store();
+        let pack = packed(1, &[(Scope::Subtask, SegmentKind::Base, b"state".to_vec())]).unwrap();
+        let read = |segments: &[SegmentRef]| {
+            super::super::testing::run(read_segments(&store, segments)).map_err(|error| error.to_string())
+        };
+        let error = read(&pack.segments).unwrap_err();
+        assert!(error.contains(&pack.name.to_string()) && error.contains("is missing"), "{error}");
+        super::super::testing::run(store.put_pack(&pack)).unwrap();
+        assert_eq!(read(&pack.segments).unwrap()[0].data[..], b"state"[..]);
+        for (first_chunk, chunks) in [(1, 1), (0, 2), (u32::MAX, 2)] {
+            let wrong = SegmentRef { first_chunk, chunks, ..pack.segments[0].clone() };
+            let error = read(&[wrong]).unwrap_err();
+            assert!(error.contains(&pack.name.to_string()) && error.contains("are wanted"), "{error}");
+        }
+        super::super::testing::flip(&store, &store.pack(&pack.name), 9);
+        let error = read(&pack.segments).unwrap_err();
+        assert!(error.contains(&pack.name.to_string()) && error.contains("chunk 0 does not match its hash"), "{error}");
+    }
+}

@@ -346,3 +346,71 @@ pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
 pub(crate) fn poll(program: &mut Program) -> bool {
     program.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
 }
+
+/// An empty history in a store in memory.
+pub(crate) fn job_store() -> super::JobStore {
+    let store = super::Store::new(Arc::new(InMemory::new())).seeded(1);
+    super::JobStore::new(&store, "job", crate::model::JobId([7; 16]))
+}
+
+/// Flips a bit of an object.
+pub(crate) fn flip(store: &super::JobStore, path: &Path, byte: usize) {
+    let found = run(store.store().read(path, u64::MAX)).expect("memory answers").expect("it is there");
+    let mut bytes = found.to_vec();
+    bytes[byte] ^= 1;
+    run(store.store().delete(path)).expect("memory answers");
+    run(store.store().settle(path, &bytes.into())).expect("memory answers");
+}
+
+/// A manifest with a source, an operator with state and a sink with a committable.
+pub(crate) fn a_manifest(epoch: u64, generation: u64) -> super::Manifest {
+    use crate::model::{Committable, Epoch, Generation, JobId, NodeName, Scope, SegmentKind, SplitPosition};
+    let segment = super::SegmentRef {
+        scope: Scope::KeyGroup(7),
+        kind: SegmentKind::Base,
+        origin: 0,
+        pack: format!("{generation}-{epoch}-count.0-{}", "ab".repeat(32)).parse().expect("it is a name"),
+        first_chunk: 0,
+        chunks: 2,
+        bytes: 10,
+    };
+    let position = SplitPosition { split: "a.csv".into(), offset: vec![1, 2], fingerprint: vec![3] };
+    let node = |name: &str, kind, subtask| super::NodeEntry {
+        name: NodeName::new(name),
+        kind,
+        parallelism: 1,
+        plugin: None,
+        subtasks: vec![subtask],
+        committables: Vec::new(),
+    };
+    let mut nodes = vec![
+        node(
+            "read",
+            super::NodeKind::Source,
+            super::SubtaskEntry { positions: vec![position], ..super::SubtaskEntry::default() },
+        ),
+        node(
+            "count",
+            super::NodeKind::Operator,
+            super::SubtaskEntry { segments: vec![segment], ..super::SubtaskEntry::default() },
+        ),
+        node("write", super::NodeKind::Sink, super::SubtaskEntry::default()),
+    ];
+    nodes[1].plugin =
+        Some(super::PluginEntry { digest: [4; 32], name: "count".into(), version: "0.1.0".into(), state_version: 1 });
+    for data in [vec![1], vec![2]] {
+        nodes[2].committables.push(Committable { epoch: Epoch(epoch), subtask: 0, data });
+    }
+    super::Manifest {
+        job: "job".into(),
+        job_id: JobId([7; 16]),
+        epoch: Epoch(epoch),
+        generation: Generation(generation),
+        parent: Some(Epoch(epoch - 1)),
+        created_at: 1,
+        finished: false,
+        key_groups: 8,
+        pipeline: [5; 32],
+        nodes,
+    }
+}

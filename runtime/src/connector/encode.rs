@@ -155,7 +155,8 @@ fn write_json(value: &[u8], out: &mut Vec<u8>) -> Result<(), ConnectorError> {
 
 /// A field, quoted where it must be; an empty one too if `quote_empty`.
 fn push_field(out: &mut Vec<u8>, field: &[u8], quote_empty: bool) {
-    if !field.iter().any(|byte| matches!(byte, b',' | b'"' | b'\n' | b'\r')) && !(field.is_empty() && quote_empty) {
+    let plain = !field.iter().any(|byte| matches!(byte, b',' | b'"' | b'\n' | b'\r'));
+    if plain && (!field.is_empty() || !quote_empty) {
         out.extend_from_slice(field);
         return;
     }

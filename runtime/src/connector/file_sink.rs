@@ -230,9 +230,10 @@ fn claim(layout: &Layout, context: &TaskContext) -> Result<(), ConnectorError> {
         // wins, and nobody ever sees half of it.
         let text = serde_json::to_vec_pretty(&me)
             .map_err(|e| ConnectorError::mismatch("an owner does not encode").caused_by(e))?;
-        let draft = layout
-            .path
-            .join(format!(".weir/owner-{}-{}-{:05}", context.job_id, context.generation, context.task.subtask));
+        let draft = layout.path.join(format!(
+            ".weir/owner-{}-{}-{}-{:05}",
+            context.job_id, context.generation, context.task.node, context.task.subtask
+        ));
         let io = |e| ConnectorError::io("create", &draft, e);
         let mut file = File::create(&draft).map_err(io)?;
         file.write_all(&text).and_then(|()| file.sync_all()).map_err(io)?;

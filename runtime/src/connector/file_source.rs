@@ -47,6 +47,8 @@ pub(super) struct FileSource {
     splits: Splits,
     /// The file that is being read, by its number in `splits`.
     current: Option<(usize, FileReader)>,
+    /// How many bytes of values the last batch had: about what the next one will have.
+    last_bytes: usize,
 }
 
 /// What one poll gathers.
@@ -76,7 +78,7 @@ impl FileSource {
         positions: &[SplitPosition],
     ) -> Result<Self, ConnectorError> {
         let splits = Splits::open(&file.path, dir, file.follow, context, positions)?;
-        let mut source = Self { spec: spec.clone(), file: file.clone(), splits, current: None };
+        let mut source = Self { spec: spec.clone(), file: file.clone(), splits, current: None, last_bytes: 0 };
         // Every file that was begun is compared with its fingerprint, before anything is read from any.
         for at in 0..source.splits.list.len() {
             let offset = source.splits.list[at].offset;
@@ -155,6 +157,7 @@ impl FileSource {
 
     fn gather(&mut self, limit: BatchLimit) -> Result<Polled, ConnectorError> {
         let mut out = Gathered::default();
+        out.records.values.bytes.reserve(self.last_bytes);
         let mut budget = POLL_BYTES_MAX.max(limit.bytes as u64);
         let (records_max, bytes_max) = (limit.records.max(1), limit.bytes.clamp(1, BATCH_BYTES_MAX));
         let nothing_more = loop {
@@ -183,6 +186,7 @@ impl FileSource {
             }
         };
         if out.len() > 0 {
+            self.last_bytes = out.records.values.bytes.len();
             let Gathered { records, rejected, skipped } = out;
             return Ok(Polled::Records { records, rejected, skipped });
         }

@@ -127,22 +127,21 @@ impl Generator {
         }
     }
 
-    /// How many records may be made now: none is the end, zero is not yet.
-    fn allowed(&self, limit: BatchLimit) -> Result<usize, Polled> {
+    /// How many records come next; zero is the end.
+    fn allowed(&self, limit: BatchLimit) -> usize {
         let left = match self.spec.records {
             Some(records) => records.saturating_sub(self.next).div_ceil(u64::from(self.parallelism)),
             None => (u64::MAX - self.next) / u64::from(self.parallelism),
         };
         if left == 0 {
-            return Err(Polled::End);
+            return 0;
         }
         let record_bytes = match self.spec.format {
             GeneratorFormat::Binary => 8 + self.spec.value_bytes,
             GeneratorFormat::Json => 80,
         };
         let by_bytes = (limit.bytes.min(BYTES_MAX) / record_bytes).max(1);
-        let count = limit.records.clamp(1, RECORDS_MAX).min(by_bytes).min(usize::try_from(left).unwrap_or(usize::MAX));
-        Ok(count)
+        limit.records.clamp(1, RECORDS_MAX).min(by_bytes).min(usize::try_from(left).unwrap_or(usize::MAX))
     }
 
     fn time(&self, index: u64) -> Timestamp {
@@ -195,10 +194,10 @@ impl Generator {
 #[async_trait]
 impl Source for Generator {
     async fn poll(&mut self, limit: BatchLimit) -> Result<Polled, ConnectorError> {
-        let count = match self.allowed(limit) {
-            Ok(count) => count,
-            Err(answer) => return Ok(answer),
-        };
+        let count = self.allowed(limit);
+        if count == 0 {
+            return Ok(Polled::End);
+        }
         let records = match self.spec.format {
             GeneratorFormat::Binary => self.binary(count),
             GeneratorFormat::Json => self.json(count),

@@ -27,6 +27,12 @@ pub(super) fn push_string(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
 }
 
+/// Whether a JSON string may hold `text` as it is.
+#[inline]
+pub(super) fn is_plain(text: &[u8]) -> bool {
+    text.iter().all(|byte| ESCAPE[*byte as usize] == 0)
+}
+
 /// Writes `text` as the inside of a JSON string.
 #[inline]
 pub(super) fn push_escaped(out: &mut Vec<u8>, text: &[u8]) {
@@ -49,6 +55,9 @@ pub(super) fn push_escaped(out: &mut Vec<u8>, text: &[u8]) {
 /// Whether `text` is a JSON number, digit for digit: `-0.5e3` is one; `007`, `+1`, `.5`, `1.` and `NaN` are none.
 #[inline]
 pub(super) fn is_number(text: &[u8]) -> bool {
+    if !matches!(text.first(), Some(b'0'..=b'9' | b'-')) {
+        return false;
+    }
     let text = text.strip_prefix(b"-").unwrap_or(text);
     let digits = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let whole = digits(text);

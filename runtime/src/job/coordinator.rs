@@ -209,7 +209,10 @@ impl Coordinator<'_> {
         let took = self.job.clock.elapsed().saturating_sub(started);
         let metrics = &self.job.metrics;
         metrics.state_bytes.fetch_add(bytes, Relaxed);
-        metrics.checkpoint_micros.store(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Relaxed);
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        metrics.checkpoint_micros.store(micros, Relaxed);
+        metrics.checkpoint_micros_max.fetch_max(micros, Relaxed);
+        metrics.checkpoint_micros_sum.fetch_add(micros, Relaxed);
         self.committers.commit(&mut self.run, permit, &manifest).await?;
         self.parent = Some(epoch);
         metrics.epoch.store(epoch.0, Relaxed);

@@ -76,8 +76,8 @@ pub fn guarantees(
     }
     let mut walk = Walk { spec, plan, counts: &counts, path: Vec::new(), found: Vec::new() };
     let mut total: u64 = 0;
-    for at in 0..plan.nodes.len() {
-        if matches!(plan.nodes[at].kind, NodeKind::Source(_)) {
+    for (at, node) in plan.nodes.iter().enumerate() {
+        if matches!(node.kind, NodeKind::Source(_)) {
             total = total.saturating_add(counts[at]);
             walk.from(at);
         }

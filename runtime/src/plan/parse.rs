@@ -28,7 +28,7 @@ use super::diagnostic::{Diagnostics, SourceText, quote};
 use crate::model::{KEY_GROUPS_DEFAULT, KEY_GROUPS_MAX, name_fault};
 
 /// The largest pipeline file, in bytes.
-pub const TEXT_BYTES_MAX: usize = 1 << 20;
+pub const TEXT_BYTES_MAX: usize = 256 << 10;
 
 /// The most nodes of a pipeline.
 pub const NODES_MAX: usize = 1_000;

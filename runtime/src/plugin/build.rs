@@ -108,9 +108,7 @@ impl BuildError {
                 "run `rustup target add {TARGET}`; where that cannot be had, `weir plugin setup` gets a toolchain from Debian's packages"
             ),
             Self::Cargo { .. } => "see cargo's messages above".to_owned(),
-            Self::NoArtifact { .. } => {
-                "put crate-type = [\"cdylib\", \"rlib\"] under [lib] in its Cargo.toml".to_owned()
-            }
+            Self::NoArtifact { .. } => "put crate-type = [\"cdylib\"] under [lib] in its Cargo.toml".to_owned(),
             Self::Component { source, .. } => source.remedy().to_owned(),
             Self::File { .. } => "check that the folder exists and is writable".to_owned(),
         }

@@ -108,7 +108,7 @@ impl SharedEngine {
     pub(super) fn place(self: &Arc<Self>) -> Result<Place, Breach> {
         let live = self.live.fetch_add(1, Ordering::SeqCst) + 1;
         let place = Place(Arc::clone(self));
-        if self.opened.fetch_add(1, Ordering::Relaxed) % RECOUNT_EVERY == 0
+        if self.opened.fetch_add(1, Ordering::Relaxed).is_multiple_of(RECOUNT_EVERY)
             && let (Some(max), Some(used)) = (self.mappings_max, mappings_used())
         {
             self.mappings_allow.store((live - 1).saturating_add(instances_for(max, used)), Ordering::Relaxed);

@@ -78,7 +78,7 @@ pub(super) enum Rejected {
     /// A row of the batch that is being processed.
     Row(usize, String),
     /// Rows that came earlier.
-    Batch(Batch, String),
+    Batch(Box<Batch>, String),
 }
 
 /// What the data of a store is: everything that belongs to one instance outside its memory.
@@ -299,7 +299,7 @@ pub(super) fn link(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
         let batch = list.read(&store);
         batch.validate().map_err(|fault| Breach::Contract(format!("output.reject-batch: {fault}")))?;
         if !batch.is_empty() {
-            store.data_mut().said.rejected.push(Rejected::Batch(batch, reason));
+            store.data_mut().said.rejected.push(Rejected::Batch(Box::new(batch), reason));
         }
         Ok(())
     })?;
@@ -385,8 +385,6 @@ pub(super) struct Lent(Option<NonNull<dyn SnapshotWriter>>);
 
 // SAFETY: a `SnapshotWriter` is `Send`, and this is the only pointer to it while it is lent.
 unsafe impl Send for Lent {}
-// SAFETY: nothing can be done with a shared `Lent`.
-unsafe impl Sync for Lent {}
 
 impl Lent {
     /// # Safety

@@ -17,7 +17,7 @@ use wasmtime::{Store, UpdateDeadline};
 use super::bindings::{self, checkpoint, processor, types};
 use super::engine::SharedEngine;
 use super::host::{Call, HostState, Lent, Log, Rejected};
-use super::limits::{self, Meter, TEXT_BYTES_MAX, clean};
+use super::limits::{self, HOSTCALL_BYTES, Meter, TEXT_BYTES_MAX, clean};
 use super::metrics::TaskMetrics;
 use super::{Operator, OperatorError, Output, SnapshotWriter};
 use crate::model::{Batch, Chunk, Epoch, SnapshotMode, StateKind, TaskInfo, Timestamp};
@@ -39,6 +39,7 @@ pub(super) struct Instance {
     processor: processor::Guest,
     checkpoint: Option<checkpoint::Guest>,
     wall: Duration,
+    output_bytes: u64,
     state: StateKind,
     /// The snapshot that is being written.
     snapshot: Option<Epoch>,
@@ -50,10 +51,9 @@ pub(super) struct Instance {
 
 /// A call of an export on an instance that may be called, up to what it means.
 macro_rules! call {
-    ($self:ident, $call:expr, $guest:expr, |$g:ident, $store:ident| $body:expr) => {{
+    ($self:ident, $call:expr, |$store:ident| $body:expr) => {{
         let result = match $self.store.as_mut() {
             Some($store) => {
-                let $g = $guest;
                 let _running = $self.engine.running();
                 within($self.wall, $body).await
             }
@@ -72,9 +72,11 @@ impl Instance {
         log: Log,
         metrics: TaskMetrics,
     ) -> Result<Self, OperatorError> {
-        let place = code.engine.place().map_err(|breach| limits::operator_error(first.name(), &breach.into(), None))?;
+        let place =
+            code.engine.place().map_err(|breach| limits::operator_error(first.name(), &breach.into(), 0, None))?;
         let wall = limits.wall;
-        let hostcall_bytes = limits.output_bytes.saturating_add(4 << 20);
+        let output_bytes = limits.output_bytes;
+        let hostcall_bytes = output_bytes.saturating_add(HOSTCALL_BYTES);
         let mut store = Store::new(code.engine.engine(), HostState::new(Meter::new(limits), log, metrics, place));
         store.limiter(|state| &mut state.meter);
         store.set_hostcall_fuel(usize::try_from(hostcall_bytes).unwrap_or(usize::MAX));
@@ -94,14 +96,16 @@ impl Instance {
             let checkpoint = code.checkpoint.as_ref().map(|indices| indices.load(&mut store, &instance)).transpose()?;
             Ok((processor, checkpoint))
         });
-        let (processor, checkpoint) = loaded
-            .map_err(|error| limits::operator_error(first.name(), &error, store.data().log.last_error.as_deref()))?;
+        let (processor, checkpoint) = loaded.map_err(|error| {
+            limits::operator_error(first.name(), &error, output_bytes, store.data().log.last_error.as_deref())
+        })?;
         Ok(Self {
             engine: Arc::clone(&code.engine),
             store: Some(store),
             processor,
             checkpoint,
             wall,
+            output_bytes,
             state: StateKind::Stateless,
             snapshot: None,
             in_call: false,
@@ -112,9 +116,7 @@ impl Instance {
     /// Asks what the plugin is. The instance is not used for anything else.
     pub(super) async fn describe(mut self) -> Result<types::Descriptor, OperatorError> {
         self.begin(Call::Describe, None, 0)?;
-        call!(self, Call::Describe, &self.processor, |guest, store| async {
-            Ok(Ok(guest.call_describe(&mut *store).await?))
-        })
+        call!(self, Call::Describe, |store| async { Ok(Ok(self.processor.call_describe(&mut *store).await?)) })
     }
 
     /// Makes it ready for work.
@@ -130,11 +132,7 @@ impl Instance {
         if let Some(store) = &mut self.store {
             store.data_mut().bind(output_keyed, task.groups.clone());
         }
-        call!(self, Call::Open, &self.processor, |guest, store| guest.call_open(
-            store,
-            config,
-            bindings::task_param(task)
-        ))
+        call!(self, Call::Open, |store| self.processor.call_open(store, config, bindings::task_param(task)))
     }
 
     fn begin(&mut self, call: Call, now: Option<Timestamp>, rows: usize) -> Result<(), OperatorError> {
@@ -169,8 +167,8 @@ impl Instance {
                     types::FailureKind::Fatal => OperatorError::Fatal(message),
                 }
             }
-            Ok(Err(error)) => limits::operator_error(call.name(), &error, last_error()),
-            Err(Elapsed) => limits::operator_error(call.name(), &store.data().meter.wall().into(), None),
+            Ok(Err(error)) => limits::operator_error(call.name(), &error, self.output_bytes, last_error()),
+            Err(Elapsed) => limits::operator_error(call.name(), &store.data().meter.wall().into(), 0, None),
         };
         self.end(error.to_string());
         Err(error)
@@ -245,36 +243,32 @@ impl Operator for Instance {
         out: &mut Output,
     ) -> Result<(), OperatorError> {
         self.begin(Call::Process, Some(now), batch.len())?;
-        let progress = call!(self, Call::Process, &self.processor, |guest, store| guest.call_process(
-            store,
-            port,
-            bindings::batch_param(batch)
-        ))?;
+        let progress =
+            call!(self, Call::Process, |store| self.processor.call_process(store, port, bindings::batch_param(batch)))?;
         self.deliver(progress, Some(batch), out)
     }
 
     async fn advance(&mut self, now: Timestamp, watermark: Timestamp, out: &mut Output) -> Result<(), OperatorError> {
         self.begin(Call::Advance, Some(now), 0)?;
-        let progress =
-            call!(self, Call::Advance, &self.processor, |guest, store| guest.call_advance(store, watermark))?;
+        let progress = call!(self, Call::Advance, |store| self.processor.call_advance(store, watermark))?;
         self.deliver(progress, None, out)
     }
 
     async fn wake(&mut self, now: Timestamp, out: &mut Output) -> Result<(), OperatorError> {
         self.begin(Call::Wake, Some(now), 0)?;
-        let progress = call!(self, Call::Wake, &self.processor, |guest, store| guest.call_wake(store))?;
+        let progress = call!(self, Call::Wake, |store| self.processor.call_wake(store))?;
         self.deliver(progress, None, out)
     }
 
     async fn finish(&mut self, now: Timestamp, port: u32, out: &mut Output) -> Result<(), OperatorError> {
         self.begin(Call::Finish, Some(now), 0)?;
-        let progress = call!(self, Call::Finish, &self.processor, |guest, store| guest.call_finish(store, port))?;
+        let progress = call!(self, Call::Finish, |store| self.processor.call_finish(store, port))?;
         self.deliver(progress, None, out)
     }
 
     async fn resume(&mut self, now: Timestamp, out: &mut Output) -> Result<(), OperatorError> {
         self.begin(Call::Resume, Some(now), 0)?;
-        let progress = call!(self, Call::Resume, &self.processor, |guest, store| guest.call_resume(store))?;
+        let progress = call!(self, Call::Resume, |store| self.processor.call_resume(store))?;
         self.deliver(progress, None, out)
     }
 
@@ -325,7 +319,7 @@ impl Operator for Instance {
             store.data_mut().chunks = chunks.into();
         }
         match &self.checkpoint {
-            Some(guest) => call!(self, Call::Restore, guest, |guest, store| guest.call_restore(store, state_version))?,
+            Some(guest) => call!(self, Call::Restore, |store| guest.call_restore(store, state_version))?,
             None => return Err(no_checkpoint("restore")),
         }
         let left = self.store.as_ref().map_or(0, |store| store.data().chunks.len());

@@ -45,11 +45,18 @@ pub(super) const FRAMES_MAX: usize = 20;
 /// What each batch, rejected record and chunk counts for besides its bytes: what the host itself keeps for it.
 pub(super) const ITEM_BYTES: u64 = 256;
 
+/// What one call of an import may hand over, besides the output that a call may have in all. The engine counts it before
+/// the host sees any of it.
+pub(super) const HOSTCALL_BYTES: u64 = 4 << 20;
+
+/// How the engine says that this was crossed. Its type is not public; a test holds the words.
+const HOSTCALL_ERROR: &str = "fuel allocated for hostcalls";
+
 /// What `describe` may use: it is called before any configuration is known.
 pub(super) fn describe_limits() -> LimitsSpec {
     LimitsSpec {
         memory_bytes: 256 << 20,
-        cpu: Duration::from_secs(5),
+        cpu: Duration::from_secs(2),
         wall: Duration::from_secs(20),
         output_bytes: 0,
         state_bytes: 0,
@@ -191,9 +198,14 @@ impl ResourceLimiter for Meter {
     }
 }
 
-/// What the end of a call means. `last_error` is the last line that the guest logged as an error in this call: a panic
-/// handler's words.
-pub(super) fn operator_error(call: &'static str, error: &wasmtime::Error, last_error: Option<&str>) -> OperatorError {
+/// What the end of a call means. `output_bytes` is the limit on output; `last_error` the last line that the guest logged as
+/// an error in this call: a panic handler's words.
+pub(super) fn operator_error(
+    call: &'static str,
+    error: &wasmtime::Error,
+    output_bytes: u64,
+    last_error: Option<&str>,
+) -> OperatorError {
     if let Some(breach) = error.downcast_ref::<Breach>() {
         return match breach.clone() {
             Breach::Limit { what, limit, value, setting } => OperatorError::Limit { call, what, limit, value, setting },
@@ -216,8 +228,15 @@ pub(super) fn operator_error(call: &'static str, error: &wasmtime::Error, last_e
             }
             OperatorError::Trap { call, reason, backtrace }
         }
-        // Neither ours nor a trap: what it handed over does not fit the interface.
-        None => OperatorError::Contract { call, what: clean(&error.root_cause().to_string(), TEXT_BYTES_MAX) },
+        // Neither ours nor a trap: what it handed over is too much at once, or does not fit the interface.
+        None => {
+            let cause = error.root_cause().to_string();
+            if cause.contains(HOSTCALL_ERROR) {
+                let (limit, value) = (bytes(output_bytes), "more in a single list or text".to_owned());
+                return OperatorError::Limit { call, what: "output", limit, value, setting: "output" };
+            }
+            OperatorError::Contract { call, what: clean(&cause, TEXT_BYTES_MAX) }
+        }
     }
 }
 
@@ -296,8 +315,17 @@ mod tests {
         assert!(meter.memory_growing(0, 1 << 19, None).is_ok_and(|grow| grow));
         assert!(meter.memory_growing(0, 1 << 19, None).is_ok_and(|grow| grow));
         let error = meter.memory_growing(1 << 19, (1 << 19) + 65_536, None).expect_err("a third would be too much");
-        let error = operator_error("process", &error, None);
+        let error = operator_error("process", &error, 0, None);
         assert_eq!(error.to_string(), "plugin crossed its limit of 1 MiB memory in process: 1088 KiB");
+    }
+
+    #[test]
+    fn a_table_may_not_grow_without_end() {
+        let mut meter = Meter::new(LimitsSpec::default());
+        assert!(meter.table_growing(0, TABLE_ELEMENTS_MAX, None).is_ok_and(|grow| grow));
+        let error = meter.table_growing(0, TABLE_ELEMENTS_MAX + 1, None).expect_err("one too many");
+        let text = operator_error("open", &error, 0, None).to_string();
+        assert_eq!(text, "plugin crossed its limit of 100000 table elements in open: 100001");
     }
 
     #[test]

@@ -113,13 +113,11 @@ impl PluginHost {
         if let Some(loaded) = self.loaded().get(&digest).and_then(Weak::upgrade) {
             return Ok(Plugin(loaded));
         }
-        component::validate(bytes)?;
         let compiled = self.compile(digest, bytes).await?;
         let pre = self.0.linker.instantiate_pre(&compiled).map_err(|e| PluginError::Imports(format!("{e:#}")))?;
         let processor = processor::GuestIndices::new(&pre);
         let code = Code {
             engine: Arc::clone(&self.0.engine),
-            // `validate` has seen that it is there.
             processor: processor.map_err(|error| PluginError::Imports(format!("{error:#}")))?,
             checkpoint: checkpoint::GuestIndices::new(&pre).ok(),
             pre,
@@ -141,15 +139,18 @@ impl PluginHost {
         self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Compiles on a thread where it disturbs nobody. A cache that cannot be written costs time, not the plugin.
+    /// Checks and compiles, on a thread where that disturbs nobody. What is in the cache was checked before it got there. A
+    /// cache that cannot be written costs time, not the plugin.
     async fn compile(&self, digest: blake3::Hash, bytes: &[u8]) -> Result<Component, PluginError> {
         let (host, bytes) = (self.clone(), bytes.to_vec());
-        let compiled = tokio::task::spawn_blocking(move || -> wasmtime::Result<Component> {
+        let compiled = tokio::task::spawn_blocking(move || {
             let engine = host.0.engine.engine();
             if let Some(component) = host.0.cache.as_ref().and_then(|cache| cache.get(engine, &digest)) {
                 return Ok(component);
             }
-            let component = Component::from_binary(engine, &bytes)?;
+            component::validate(&bytes)?;
+            let component = Component::from_binary(engine, &bytes)
+                .map_err(|error| PluginError::Compile(clean(&format!("{error:#}"), 4 << 10)))?;
             if let Some(cache) = &host.0.cache {
                 let kept = component.serialize().and_then(|code| Ok(cache.put(&digest, &code)?));
                 if let Err(error) = kept {
@@ -158,11 +159,7 @@ impl PluginHost {
             }
             Ok(component)
         });
-        match compiled.await {
-            Ok(Ok(component)) => Ok(component),
-            Ok(Err(error)) => Err(PluginError::Compile(clean(&format!("{error:#}"), 4 << 10))),
-            Err(panic) => Err(PluginError::Compile(panic.to_string())),
-        }
+        compiled.await.unwrap_or_else(|panic| Err(PluginError::Compile(panic.to_string())))
     }
 
     /// How many instances live now.

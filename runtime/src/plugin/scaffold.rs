@@ -15,11 +15,10 @@ pub const SDK_FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/sdk_f
 /// Where the SDK goes in a new crate.
 const SDK_FOLDER: &str = "vendor/weir-sdk";
 
-/// The files of a new crate; `{{name}}` stands for its name, `{{lib}}` for that of its library.
+/// The files of a new crate; `{{name}}` stands for its name.
 const TEMPLATE: &[(&str, &str)] = &[
     ("Cargo.toml", include_str!("scaffold/Cargo.toml.txt")),
     ("src/lib.rs", include_str!("scaffold/lib.rs.txt")),
-    ("tests/changes.rs", include_str!("scaffold/changes.rs.txt")),
     ("README.md", include_str!("scaffold/README.md.txt")),
     ("pipeline.toml", include_str!("scaffold/pipeline.toml.txt")),
     ("readings.jsonl", include_str!("scaffold/readings.jsonl")),
@@ -151,10 +150,7 @@ pub fn scaffold(name: &str, dir: &Path) -> Result<(), ScaffoldError> {
         }
         made => made.map_err(failed(dir))?,
     }
-    let library = name.replace('-', "_");
-    let own = TEMPLATE
-        .iter()
-        .map(|(path, text)| (dir.join(path), text.replace("{{name}}", name).replace("{{lib}}", &library)));
+    let own = TEMPLATE.iter().map(|(path, text)| (dir.join(path), text.replace("{{name}}", name)));
     let sdk = SDK_FILES.iter().map(|(path, text)| (dir.join(SDK_FOLDER).join(path), (*text).to_owned()));
     for (path, text) in own.chain(sdk) {
         if let Some(parent) = path.parent() {
@@ -236,7 +232,7 @@ mod tests {
         scaffold("my-plugin", &dir).unwrap();
         for (path, _) in TEMPLATE {
             let text = fs::read_to_string(dir.join(path)).unwrap();
-            assert!(!text.contains("{{"), "{path}");
+            assert!(!text.contains("{{name}}"), "{path}");
         }
         assert!(dir.join(SDK_FOLDER).join("Cargo.toml").is_file());
     }

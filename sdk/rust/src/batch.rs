@@ -99,11 +99,6 @@ impl<'a> BatchView<'a> {
         Headers::new(self.headers.get(row).unwrap_or_default())
     }
 
-    #[cfg(not(target_arch = "wasm32"))]
-    pub(crate) fn header_column(&self) -> Column<'a> {
-        self.headers
-    }
-
     /// One record.
     ///
     /// # Panics
@@ -168,7 +163,9 @@ impl<'a> BatchView<'a> {
         BatchView { timestamps, ..*self }
     }
 
-    pub(crate) fn from_columns(
+    /// A batch of columns. It must hold to the rules of `wit/types.wit`: this is for who plays the host, see [`crate::native`].
+    #[inline]
+    pub fn from_columns(
         timestamps: &'a [Timestamp],
         keys: Column<'a>,
         values: Column<'a>,
@@ -177,9 +174,28 @@ impl<'a> BatchView<'a> {
         Self { timestamps, hashes: &[], keys, values, headers }
     }
 
+    /// The same records with hashes of their keys, as a keyed input has them.
+    ///
+    /// # Panics
+    ///
+    /// If there are some, and not as many as records.
+    #[must_use]
+    pub fn with_hashes<'b>(&self, hashes: &'b [u64]) -> BatchView<'b>
+    where
+        'a: 'b,
+    {
+        assert!(hashes.is_empty() || hashes.len() == self.len(), "as many hashes as records");
+        BatchView { hashes, ..*self }
+    }
+
+    /// Panics where a batch breaks a rule for which the host would trap.
     #[cfg(not(target_arch = "wasm32"))]
-    pub(crate) fn with_hashes(self, hashes: &'a [u64]) -> Self {
-        Self { hashes, ..self }
+    pub(crate) fn check(&self) {
+        for (name, column) in [("keys", self.keys), ("values", self.values), ("headers", self.headers)] {
+            if let Err(fault) = column.check(self.len()) {
+                panic!("column {name:?} of a batch is malformed: {fault}");
+            }
+        }
     }
 }
 

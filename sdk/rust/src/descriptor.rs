@@ -106,11 +106,6 @@ impl Descriptor {
     pub fn into_wit(self) -> types::Descriptor {
         self.0
     }
-
-    #[cfg(not(target_arch = "wasm32"))]
-    pub(crate) fn as_wit(&self) -> &types::Descriptor {
-        &self.0
-    }
 }
 
 fn port(name: &str, summary: &str, keyed: bool) -> types::Port {

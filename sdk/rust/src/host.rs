@@ -1,63 +1,86 @@
-//! The functions that the host offers. In a component they are the imports; anywhere else they go to the fake host of
-//! [`crate::testing`], so that an operator runs unchanged in `cargo test`.
+//! The functions that the host offers. In a component they are the imports; anywhere else they go to whoever plays the host
+//! ([`crate::native`]), so that an operator runs unchanged in `cargo test`.
 
 #[cfg(target_arch = "wasm32")]
 mod imports {
     use crate::batch::BatchView;
-    use crate::bindings::{log, metrics, output, snapshots, timers};
+    pub(crate) use crate::bindings::log::{enabled as log_enabled, write as log_write};
+    pub(crate) use crate::bindings::metrics::{count, gauge, observe};
+    pub(crate) use crate::bindings::output::reject;
+    pub(crate) use crate::bindings::snapshots::{read as snapshot_read, write as snapshot_write};
+    pub(crate) use crate::bindings::timers::{now, wake_at};
+    use crate::bindings::{log, output};
 
     #[inline]
     pub(crate) fn emit(port: u32, batch: BatchView<'_>) {
         output::emit(port, batch.into());
     }
 
-    pub(crate) fn reject(index: u32, reason: &str) {
-        output::reject(index, reason);
-    }
-
     pub(crate) fn reject_batch(batch: BatchView<'_>, reason: &str) {
         output::reject_batch(batch.into(), reason);
     }
+}
 
-    pub(crate) fn log_write(level: log::Level, message: &str) {
-        log::write(level, message);
+#[cfg(not(target_arch = "wasm32"))]
+mod imports {
+    use crate::batch::BatchView;
+    use crate::bindings::log::Level;
+    use crate::bindings::snapshots::{Chunk, Segment};
+    use crate::native::{has_host, with_host};
+
+    #[inline]
+    pub(crate) fn emit(port: u32, batch: BatchView<'_>) {
+        with_host("output.emit", |host| host.emit(port, batch));
     }
 
-    pub(crate) fn log_enabled(level: log::Level) -> bool {
-        log::enabled(level)
+    pub(crate) fn reject(index: u32, reason: &str) {
+        with_host("output.reject", |host| host.reject(index, reason));
+    }
+
+    pub(crate) fn reject_batch(batch: BatchView<'_>, reason: &str) {
+        with_host("output.reject-batch", |host| host.reject_batch(batch, reason));
+    }
+
+    /// Logging is allowed everywhere; without a host it goes to standard error.
+    pub(crate) fn log_write(level: Level, message: &str) {
+        if has_host() {
+            with_host("log.write", |host| host.log(level, message));
+        } else {
+            eprintln!("{level:?}: {message}");
+        }
+    }
+
+    pub(crate) fn log_enabled(level: Level) -> bool {
+        !has_host() || with_host("log.enabled", |host| host.log_enabled(level))
     }
 
     pub(crate) fn count(name: &str, delta: u64) {
-        metrics::count(name, delta);
+        with_host("metrics.count", |host| host.count(name, delta));
     }
 
     pub(crate) fn gauge(name: &str, value: f64) {
-        metrics::gauge(name, value);
+        with_host("metrics.gauge", |host| host.gauge(name, value));
     }
 
     pub(crate) fn observe(name: &str, value: f64) {
-        metrics::observe(name, value);
+        with_host("metrics.observe", |host| host.observe(name, value));
     }
 
     pub(crate) fn now() -> i64 {
-        timers::now()
+        with_host("timers.now", |host| host.now())
     }
 
     pub(crate) fn wake_at(at: i64) {
-        timers::wake_at(at);
+        with_host("timers.wake-at", |host| host.wake_at(at));
     }
 
-    pub(crate) fn snapshot_write(target: snapshots::Segment, data: &[u8]) -> bool {
-        snapshots::write(target, data)
+    pub(crate) fn snapshot_write(target: Segment, data: &[u8]) -> bool {
+        with_host("snapshots.write", |host| host.write(target, data))
     }
 
-    pub(crate) fn snapshot_read() -> Option<snapshots::Chunk> {
-        snapshots::read()
+    pub(crate) fn snapshot_read() -> Option<Chunk> {
+        with_host("snapshots.read", |host| host.read())
     }
 }
 
-#[cfg(target_arch = "wasm32")]
 pub(crate) use imports::*;
-
-#[cfg(not(target_arch = "wasm32"))]
-pub(crate) use crate::testing::host::*;

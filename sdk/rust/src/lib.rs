@@ -11,6 +11,8 @@ mod host;
 pub mod json;
 pub mod log;
 pub mod metrics;
+#[cfg(not(target_arch = "wasm32"))]
+pub mod native;
 mod operator;
 mod output;
 pub mod snapshot;

@@ -109,9 +109,9 @@ impl CsvCutter {
         }
     }
 
-    /// The unquoted bytes of all fields of the last record, and where each ends.
+    /// The unquoted bytes of all fields of the last record, with others after them, and where each ends.
     pub(super) fn fields(&self) -> (&[u8], &[usize]) {
-        (&self.fields[..self.fields_len], &self.ends[..self.ends_len])
+        (&self.fields, &self.ends[..self.ends_len])
     }
 
     fn forget(&mut self) {

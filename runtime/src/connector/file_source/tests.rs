@@ -307,10 +307,10 @@ fn following_waits_for_whole_records_and_new_files_and_goes_on_where_it_was() {
             SourceFormat::Lines => ("", (|text: &str| text.to_owned()) as fn(&str) -> String),
             _ => ("a\n", (|text: &str| format!("{{\"a\":\"{text}\"}}")) as fn(&str) -> String),
         };
-        case.put("b.txt", &format!("{header}b1\nb"));
+        case.put("b.txt", format!("{header}b1\nb"));
         assert_eq!(drain(&mut source, limit(10)).values, [cell("b1")]);
         let middle = source.positions();
-        case.put("a.txt", &format!("{header}a1\n"));
+        case.put("a.txt", format!("{header}a1\n"));
         case.append("b.txt", "2\nb3\nb");
         // What comes late is read late: the file that was open first.
         assert_eq!(drain(&mut source, limit(10)).values, [cell("b2"), cell("b3"), cell("a1")]);

@@ -88,12 +88,17 @@ impl Window {
             self.base += keep as u64;
             self.start -= keep;
             self.end -= keep;
-            if self.buffer.len() < self.end + CHUNK_BYTES {
+            let wanted = self.end + CHUNK_BYTES;
+            if self.buffer.len() < wanted {
                 // Twice as long when a long record is being collected, so that its bytes are moved few times.
-                self.buffer.resize((self.end + CHUNK_BYTES).max(self.end * 2), 0);
+                self.buffer.resize(wanted.max(self.end * 2), 0);
+            } else if self.buffer.len() > 4 * wanted {
+                self.buffer.truncate(wanted);
+                self.buffer.shrink_to_fit();
             }
         }
-        let room = &mut self.buffer[self.end..];
+        let room_end = self.buffer.len().min(self.end + CHUNK_BYTES);
+        let room = &mut self.buffer[self.end..room_end];
         let read = loop {
             let read = match &mut self.stream {
                 Stream::Plain(file) => file.read(room),

@@ -105,8 +105,11 @@ pub(super) fn parse_size(text: &str) -> Result<u64, Fault> {
 /// A duration in the largest unit that holds it exactly.
 pub(crate) fn show_duration(duration: Duration) -> String {
     let micros = duration.as_micros();
-    let (unit, size) =
-        TIMES.iter().rev().find(|(_, size)| micros > 0 && micros % u128::from(*size) == 0).unwrap_or(&TIMES[2]);
+    let (unit, size) = TIMES
+        .iter()
+        .rev()
+        .find(|(_, size)| micros > 0 && micros.is_multiple_of(u128::from(*size)))
+        .unwrap_or(&TIMES[2]);
     format!("{}{unit}", micros / u128::from(*size))
 }
 

@@ -12,14 +12,41 @@ pub struct Column<'a> {
 }
 
 impl<'a> Column<'a> {
+    /// A column of its parts, which must hold to the rules of `wit/types.wit`.
     #[inline]
-    pub(crate) fn new(offsets: &'a [u32], bytes: &'a [u8], nulls: &'a [u8]) -> Self {
+    pub fn new(offsets: &'a [u32], bytes: &'a [u8], nulls: &'a [u8]) -> Self {
         Self { offsets, bytes, nulls }
     }
 
     #[inline]
     pub(crate) fn parts(self) -> (&'a [u32], &'a [u8], &'a [u8]) {
         (self.offsets, self.bytes, self.nulls)
+    }
+
+    #[cfg(not(target_arch = "wasm32"))]
+    pub(crate) fn check(&self, rows: usize) -> Result<(), String> {
+        let (offsets, nulls) = (self.offsets, self.nulls);
+        let fault = |what: &str| Err(what.to_owned());
+        if offsets.is_empty() {
+            return if self.bytes.is_empty() && nulls.is_empty() { Ok(()) } else { fault("bytes without offsets") };
+        }
+        if offsets.len() != rows + 1 || offsets[0] != 0 || offsets[rows] as usize != self.bytes.len() {
+            return fault("offsets do not fit the rows and bytes");
+        }
+        if offsets.windows(2).any(|pair| pair[0] > pair[1]) {
+            return fault("offsets go down");
+        }
+        if offsets.windows(2).any(|pair| pair[1] - pair[0] > 16 << 20) {
+            return fault("a row of more than 16 MiB");
+        }
+        if !nulls.is_empty() && (nulls.len() != rows.div_ceil(8) || rows % 8 != 0 && nulls[rows / 8] >> (rows % 8) != 0)
+        {
+            return fault("null bits do not fit the rows");
+        }
+        if (0..rows).any(|row| self.is_null(row) && offsets[row] != offsets[row + 1]) {
+            return fault("a row that is null has bytes");
+        }
+        Ok(())
     }
 
     pub(crate) fn assert_rows(&self, rows: usize) {

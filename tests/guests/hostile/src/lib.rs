@@ -174,6 +174,7 @@ fn act(export: &str, input: Option<Batch>) -> Result<Progress, Failure> {
             output::emit(0, &batch(&[], &[]));
         },
         "one-huge-batch" => output::emit(0, &batch(&[0, 9 << 20], &vec![7; 9 << 20])),
+        "monstrous-batch" => output::emit(0, &batch(&[0, 13 << 20], &vec![7; 13 << 20])),
         "unknown-port" => output::emit(7, &one_record()),
         "no-key" => output::emit(1, &one_record()),
         "empty-batch" => output::emit(0, &Batch { timestamps: Vec::new(), ..batch(&[], &[]) }),
