@@ -6,6 +6,8 @@
 //! whatever of it chance keeps. That is made real in a new folder, looked at as a reader of the output looks at it, and
 //! handed to a new run.
 
+#![cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
+
 #[path = "power/classics.rs"]
 mod classics;
 #[path = "power/disk.rs"]
@@ -14,11 +16,15 @@ mod disk;
 mod image;
 #[path = "power/loss.rs"]
 mod loss;
+#[path = "power/place.rs"]
+mod place;
+#[path = "power/promises.rs"]
+mod promises;
 #[path = "../power/src/record.rs"]
 mod record;
 #[path = "power/recorder.rs"]
 mod recorder;
-#[path = "power/subjects.rs"]
-mod subjects;
 #[path = "power/scenario.rs"]
 mod scenario;
+#[path = "power/subjects.rs"]
+mod subjects;

@@ -1,5 +1,6 @@
 //! Runs a process with the recorder in it (`tests/power`), and checks that the recorder saw all that the process did.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -48,6 +49,7 @@ pub(crate) struct Recording {
 /// If the recorder missed something: the folder is not what the trace makes of it.
 pub(crate) fn record(command: &mut Command, folder: &Path) -> (Output, Recording) {
     let trace = folder.with_extension("trace");
+    let _ = fs::remove_file(&trace);
     let before = Disk::of(folder).expect("the folder can be read");
     let output = command
         .env("LD_PRELOAD", built().join("libweir_power.so"))
@@ -87,5 +89,24 @@ impl Recording {
             disk.apply(record).unwrap_or_else(|fault| panic!("record {index}: {fault}"));
             look(index + 1, &disk);
         }
+    }
+
+    /// The same without the syncs of files and folders that were opened by certain paths, as if they had been forgotten.
+    pub(crate) fn without_syncs(&self, forgets: impl Fn(&Path) -> bool) -> Self {
+        let mut open: BTreeMap<i32, PathBuf> = BTreeMap::new();
+        let is_kept = |record: &&Record| {
+            match record {
+                Record::Open { fd, path, .. } => {
+                    open.insert(*fd, PathBuf::from(String::from_utf8_lossy(path).into_owned()));
+                }
+                Record::Duplicate { from, to } => {
+                    open.insert(*to, open.get(from).cloned().unwrap_or_default());
+                }
+                Record::Sync { fd } => return !open.get(fd).is_some_and(|path| forgets(path)),
+                _ => {}
+            }
+            true
+        };
+        Self { before: self.before.clone(), records: self.records.iter().filter(is_kept).cloned().collect() }
     }
 }

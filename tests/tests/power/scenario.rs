@@ -3,262 +3,201 @@
 //! Invariants: I1, I2, I4, I5, I10, I13, and the last row of the crash table (`runtime/src/checkpoint.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
-use serde_json::json;
 
-use crate::disk::Disk;
-use crate::image::{Entry, Image};
+use crate::image::Image;
 use crate::loss::Loss;
+use crate::place::{KEYS, Output, Place, RECORDS};
+use crate::promises::{Known, ROWS, Row, number, visible};
 use crate::record::Record;
-use crate::recorder::{Recording, record};
+use crate::recorder::Recording;
 
-const SEED: u64 = 0x90e4_0ff;
-const RECORDS: usize = 6_000;
-const KEYS: u64 = 40;
-const EPOCHS_MIN: usize = 8;
-const SINKS: [&str; 2] = ["counts", "mirror"];
-
-/// The folders of the test. Committables hold absolute paths, as they must, so every run is at the same place.
-struct Place {
-    outer: tempfile::TempDir,
-}
-
-/// What is published: everything, in the order of a reader.
-#[derive(Debug, PartialEq)]
-struct Output {
-    /// The counts of each key, in order.
-    counts: BTreeMap<String, Vec<u64>>,
-    /// Every line of the input, in order.
-    mirror: Vec<String>,
-}
-
-impl Place {
-    fn new() -> Self {
-        let place = Self { outer: tempfile::tempdir().expect("a folder") };
-        let mut random = Xoshiro256PlusPlus::seed_from_u64(SEED);
-        let lines = (0..RECORDS).map(|n| format!("{}\n", json!({ "key": format!("k{}", random.next_u64() % KEYS), "n": n })));
-        fs::write(place.outer.path().join("input.jsonl"), lines.collect::<String>()).expect("the input can be written");
-        place
-    }
-
-    fn work(&self) -> PathBuf {
-        self.outer.path().join("work")
-    }
-
-    /// The pipeline file stands outside what is watched, as the input does: a user has them on a disk long before.
-    fn pipeline(&self, rate: &str) -> PathBuf {
-        let path = self.work().join("pipeline.toml");
-        let input = self.outer.path().join("input.jsonl");
-        let text = format!(
-            r#"
-name = "power"
-
-[checkpoint]
-interval = "100ms"
-
-[restart]
-attempts = 0
-
-[source.lines]
-connector = "file"
-path = "{}"
-format = "json"
-{rate}
-
-[operator.count]
-plugin = "count"
-inputs = [{{ from = "lines", key = "/key" }}]
-parallelism = 2
-
-[sink.counts]
-connector = "file"
-inputs = ["count"]
-parallelism = 2
-path = "counts"
-format = "json"
-
-[sink.mirror]
-connector = "file"
-inputs = ["lines"]
-path = "mirror"
-format = "json"
-"#,
-            input.display()
-        );
-        fs::write(&path, text).expect("the pipeline can be written");
-        path
-    }
-
-    /// An empty folder to work in.
-    fn clear(&self) {
-        let _ = fs::remove_dir_all(self.work());
-        fs::create_dir(self.work()).expect("a folder");
-    }
-
-    /// What the folder that was made from an image holds before and after a run.
-    fn recover(&self, image: &Image) -> Result<Output, String> {
-        self.clear();
-        image.write(&self.work()).map_err(|e| format!("the image cannot be made real: {e}"))?;
-        for sink in SINKS {
-            weir_tests::published(&self.work().join(sink))?;
-        }
-        self.pipeline("");
-        let (code, _, stderr) = weir_tests::run(&self.work(), &["run", "--quiet", "pipeline.toml"]);
-        if code != 0 {
-            return Err(format!("the next run ended with {code}: {stderr}"));
-        }
-        self.output()
-    }
-
-    fn output(&self) -> Result<Output, String> {
-        for sink in SINKS {
-            weir_tests::published(&self.work().join(sink))?;
-        }
-        let mut counts: BTreeMap<String, Vec<u64>> = BTreeMap::new();
-        for line in weir_tests::json_lines(&self.work().join("counts")) {
-            let count = line["count"].as_u64().ok_or_else(|| format!("no count in {line}"))?;
-            counts.entry(line["key"].to_string()).or_default().push(count);
-        }
-        Ok(Output { counts, mirror: weir_tests::lines(&self.work().join("mirror")) })
-    }
-}
-
-/// The files of each published epoch, by its path: they never change once they are seen.
-fn epochs(image: &Image) -> BTreeMap<PathBuf, BTreeMap<PathBuf, &[u8]>> {
-    let mut epochs: BTreeMap<PathBuf, BTreeMap<PathBuf, &[u8]>> = BTreeMap::new();
-    for (path, entry) in &image.entries {
-        let names: Vec<_> = path.iter().take(2).map(|name| name.to_string_lossy()).collect();
-        let [sink, epoch] = &names[..] else { continue };
-        if SINKS.contains(&&**sink) && !epoch.starts_with('.') {
-            let files = epochs.entry(Path::new(&**sink).join(&**epoch)).or_default();
-            if let Entry::File { content, .. } = entry {
-                files.insert(path.clone(), content);
-            }
-        }
-    }
-    epochs
-}
-
-/// The numbers of the epochs whose commit is marked.
-fn marked(image: &Image) -> BTreeSet<u64> {
-    let markers = image.entries.keys().filter(|path| path.parent().is_some_and(|parent| parent.ends_with("committed")));
-    markers.filter_map(|path| path.file_name()?.to_str()?.parse().ok()).collect()
-}
-
-fn epoch_of(path: &Path) -> Option<u64> {
-    path.file_name()?.to_str()?.strip_prefix("epoch-")?.parse().ok()
-}
-
-/// What must hold of any image of a run that went on to `end`, whatever survived.
-fn check(image: &Image, end: &Image, promised: &BTreeSet<PathBuf>) -> Result<(), String> {
-    let (seen, end) = (epochs(image), epochs(end));
-    for (path, files) in &seen {
-        if end.get(path) != Some(files) {
-            return Err(format!("{} is published and is not what it is at the end", path.display()));
-        }
-    }
-    if let Some(path) = promised.iter().find(|path| !seen.contains_key(*path)) {
-        return Err(format!("{} was durable and is gone", path.display()));
-    }
-    let marked = marked(image);
-    match end.keys().find(|path| epoch_of(path).is_some_and(|epoch| marked.contains(&epoch)) && !seen.contains_key(*path)) {
-        Some(path) => Err(format!("{} is marked as committed and is not there", path.display())),
-        None => Ok(()),
-    }
-}
-
-/// Whether a record is about a manifest, a commit or a marker: the moments around these are all tried.
-fn is_decisive(record: &Record) -> bool {
-    let names = |path: &[u8]| {
-        let path = String::from_utf8_lossy(path).into_owned();
-        path.contains("/log/") || path.contains("/committed/") || path.contains("/commit/") || path.contains("/id")
-    };
-    match record {
-        Record::Rename { to, .. } | Record::Link { to, .. } => names(to) || String::from_utf8_lossy(to).contains("/epoch-"),
-        Record::MakeFolder { path } | Record::Unlink { path } => names(path),
-        _ => false,
-    }
-}
+const SEED: u64 = 0x90e4_0ff5;
+const EPOCHS_MIN: usize = 5;
+/// Runs from images of chance, beside those of every durable step of some commits.
+const CHANCES: usize = 60;
+const CHANCES_IN_RECOVERY: usize = 12;
 
 fn chance(random: &mut Xoshiro256PlusPlus) -> Loss {
     let seed = random.next_u64();
-    match random.next_u64() % 3 {
-        0 => Loss::Journal(seed),
-        1 => Loss::Prefixes(seed),
+    match random.next_u64() % 4 {
+        0 => Loss::Everything,
+        1 => Loss::Journal(seed),
+        2 => Loss::Prefixes(seed),
         _ => Loss::Parts(seed),
     }
 }
 
-/// Looks at images of every moment, and gives what was durable before each.
-fn sweep(recording: &Recording, end: &Image, random: &mut Xoshiro256PlusPlus) -> Vec<BTreeSet<PathBuf>> {
+/// The first fault in images of all moments: the worst of each, and one of chance.
+fn first_fault(recording: &Recording, known: &Known, random: &mut Xoshiro256PlusPlus) -> Option<String> {
     let mut promised = BTreeSet::new();
-    let mut promises = Vec::new();
-    recording.moments(|moment, disk: &Disk| {
-        let worst = disk.image(Loss::Everything);
-        let check = |image: &Image, loss: Loss| {
-            if let Err(fault) = check(image, end, &promised) {
-                panic!("the power went at moment {moment}, {loss:?}: {fault}");
-            }
-        };
-        check(&worst, Loss::Everything);
-        for _ in 0..2 {
-            let loss = chance(random);
-            check(&disk.image(loss), loss);
+    let mut fault = None;
+    recording.moments(|moment, disk| {
+        if fault.is_some() {
+            return;
         }
-        promised.extend(epochs(&worst).into_keys());
-        promises.push(promised.clone());
+        let (seen, worst) = (disk.image(Loss::Nothing), disk.image(Loss::Everything));
+        let loss = chance(random);
+        for (loss, image) in [(Loss::Everything, &worst), (loss, &disk.image(loss))] {
+            if let Err(found) = known.check(image, &seen, &promised) {
+                fault.get_or_insert(format!("moment {moment}, {loss:?}: {found}"));
+            }
+        }
+        promised.extend(visible(&worst));
     });
-    promises
+    fault
+}
+
+/// The moments from the checkpoint of an epoch, as it gets its name in the log, to the marker of its commit and a little
+/// after.
+fn commit_of(recording: &Recording, epoch: u64) -> std::ops::Range<usize> {
+    let links = recording.records.iter().enumerate().filter_map(|(index, record)| match record {
+        Record::Link { to, .. } => Some((index, PathBuf::from(String::from_utf8_lossy(to).into_owned()))),
+        _ => None,
+    });
+    let mut begin = 0;
+    for (index, path) in links {
+        if number(&path, "log").is_some() {
+            begin = index;
+        } else if number(&path, "committed") == Some(epoch) {
+            return begin..(index + 6).min(recording.records.len() + 1);
+        }
+    }
+    panic!("epoch {epoch} was never marked")
+}
+
+/// Moments that are worth a run: most of them in commits, some anywhere.
+fn moment_of_chance(recording: &Recording, known: &Known, random: &mut Xoshiro256PlusPlus) -> usize {
+    let epochs: Vec<u64> = known.epochs().into_iter().collect();
+    if random.next_u64().is_multiple_of(3) || epochs.is_empty() {
+        return random.next_u64() as usize % (recording.records.len() + 1);
+    }
+    let commit = commit_of(recording, epochs[random.next_u64() as usize % epochs.len()]);
+    commit.start + random.next_u64() as usize % commit.len()
+}
+
+/// Runs on from images, and says which rows they were.
+struct Recoveries<'a> {
+    place: &'a Place,
+    expected: &'a Output,
+    rows: BTreeMap<Row, usize>,
+}
+
+impl Recoveries<'_> {
+    fn run(&mut self, known: &Known, image: &Image, moment: impl std::fmt::Display) {
+        let fault = match self.place.run(image) {
+            Ok(output) if output == *self.expected => {
+                *self.rows.entry(known.shown(image).row()).or_default() += 1;
+                return;
+            }
+            Ok(output) => format!("{} records instead of {}", output.mirror.len(), self.expected.mirror.len()),
+            Err(fault) => fault,
+        };
+        panic!("the power went at {moment} ({:?}), {}: {fault}", known.shown(image), self.place.keep(image).display());
+    }
+
+    /// From each different worst image of some moments.
+    fn run_all(&mut self, recording: &Recording, known: &Known, moments: impl Iterator<Item = usize>) {
+        let mut last = None;
+        for moment in moments {
+            let image = recording.at(moment).image(Loss::Everything);
+            if last.as_ref().is_none_or(|last| image.difference(last).is_some()) {
+                self.run(known, &image, format_args!("moment {moment}, with all that was not synced"));
+                last = Some(image);
+            }
+        }
+    }
+}
+
+/// What a run comes to that nobody disturbs.
+fn undisturbed(place: &Place) -> Output {
+    let output = place.run(&Image::default()).unwrap_or_else(|fault| panic!("{fault}"));
+    assert_eq!((output.mirror.len(), output.counts.len()), (RECORDS, KEYS));
+    for counts in output.counts.values() {
+        assert!(counts.iter().copied().eq(1..=counts.len() as u64), "each key is counted from one: {counts:?}");
+    }
+    output
 }
 
 #[test]
 fn output_is_that_of_an_undisturbed_run_when_the_power_goes_at_any_moment() {
-    let place = Place::new();
-    place.clear();
-    let expected = place.recover(&Image::default()).expect("an undisturbed run");
-    assert_eq!(expected.mirror.len(), RECORDS);
-    assert_eq!(expected.counts.len(), KEYS as usize);
-    for counts in expected.counts.values() {
-        assert!(counts.iter().copied().eq(1..=counts.len() as u64), "each key is counted from one: {counts:?}");
-    }
+    let place = Place::new(SEED);
+    let expected = undisturbed(&place);
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(SEED);
 
-    place.clear();
-    place.pipeline("rate = 3_000");
-    let mut command = Command::new(weir_tests::weir());
-    command.args(["run", "--quiet", "pipeline.toml"]).current_dir(place.work());
-    let (output, recording) = record(&mut command, &place.work());
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(place.output().as_ref(), Ok(&expected));
+    // 2 seconds, with a checkpoint in each tenth.
+    let (output, recording) = place.record(&Image::default(), "rate = 3_000");
+    assert!(output == expected);
     let len = recording.records.len();
     let end = recording.at(len).image(Loss::Everything);
-    let published: BTreeSet<u64> = epochs(&end).keys().filter_map(|path| epoch_of(path)).collect();
-    assert!(published.len() >= EPOCHS_MIN, "{published:?}");
-    assert_eq!(epochs(&end), epochs(&recording.at(len).image(Loss::Nothing)), "what is published is durable");
-    assert_eq!(marked(&end).last(), published.last(), "and so is the newest mark; older ones may be collected");
+    assert_eq!(visible(&end), visible(&recording.at(len).image(Loss::Nothing)), "all that is published is durable");
+    let mut known = Known::default();
+    known.extend(&recording.records, &end);
+    let epochs: Vec<u64> = known.epochs().into_iter().collect();
+    assert!(epochs.len() >= EPOCHS_MIN, "{epochs:?}");
+    assert_eq!(first_fault(&recording, &known, &mut random), None);
 
-    let mut random = Xoshiro256PlusPlus::seed_from_u64(SEED);
-    sweep(&recording, &end, &mut random);
-    println!("{len} records, {} epochs", published.len());
-
-    let decisive: Vec<usize> = (0..len).filter(|&index| is_decisive(&recording.records[index])).collect();
-    println!("{} decisive", decisive.len());
-    for &index in decisive.iter().take(60) { println!("{index} {:?}", recording.records[index]); }
-    let started = std::time::Instant::now();
-    let mut recoveries = 0;
-    for n in 0..60 {
-        let moment = decisive[random.next_u64() as usize % decisive.len()] + (random.next_u64() % 3) as usize;
-        let loss = if n % 3 == 0 { Loss::Everything } else { chance(&mut random) };
-        let got = place.recover(&recording.at(moment).image(loss));
-        match got {
-            Ok(got) => assert!(got == expected, "moment {moment} {loss:?}"),
-            Err(fault) => panic!("moment {moment} {loss:?}: {fault}"),
-        }
-        recoveries += 1;
+    let mut recoveries = Recoveries { place: &place, expected: &expected, rows: BTreeMap::new() };
+    // Each step by which something becomes durable: in the first start, in a commit, and from the last commit to the end.
+    let first = commit_of(&recording, epochs[0]).start;
+    recoveries.run_all(&recording, &known, (0..first).step_by(first / 20));
+    recoveries.run_all(&recording, &known, commit_of(&recording, epochs[epochs.len() / 2]));
+    recoveries.run_all(&recording, &known, commit_of(&recording, epochs[epochs.len() - 1]).start..len + 1);
+    for _ in 0..CHANCES {
+        let (moment, loss) = (moment_of_chance(&recording, &known, &mut random), chance(&mut random));
+        recoveries.run(&known, &recording.at(moment).image(loss), format_args!("moment {moment}, {loss:?}"));
     }
-    println!("{recoveries} in {:?}", started.elapsed());
+
+    // And again while the run recovers that found a checkpoint without its commit.
+    let open = commit_of(&recording, epochs[epochs.len() / 2]).find_map(|moment| {
+        let image = recording.at(moment).image(Loss::Everything);
+        (known.shown(&image).row() == Row::AfterTheManifestBeforeAnyCommit).then_some(image)
+    });
+    let (output, again) = place.record(&open.expect("a commit begins with a checkpoint"), "");
+    assert!(output == expected);
+    known.extend(&again.records, &again.at(again.records.len()).image(Loss::Everything));
+    assert_eq!(first_fault(&again, &known, &mut random), None);
+    for _ in 0..CHANCES_IN_RECOVERY {
+        let (moment, loss) = (random.next_u64() as usize % (again.records.len() + 1), chance(&mut random));
+        recoveries.run(&known, &again.at(moment).image(loss), format_args!("moment {moment} of a recovery, {loss:?}"));
+    }
+
+    println!("{len} calls, {} epochs, {:?}", epochs.len(), recoveries.rows);
+    for row in ROWS {
+        assert!(recoveries.rows.contains_key(&row), "no loss hit the row {row:?}: {:?}", recoveries.rows);
+    }
+    mutants(&place, &recording, &known, &expected);
+}
+
+/// The same run, had it forgotten to sync one kind of file or folder: each is found out, so the test can fail.
+fn mutants(place: &Place, recording: &Recording, known: &Known, expected: &Output) {
+    let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let parent = |path: &Path| path.parent().map(name).unwrap_or_default();
+    type Kind<'a> = (&'a str, Box<dyn Fn(&Path) -> bool + 'a>);
+    let kinds: [Kind<'_>; 7] = [
+        ("the parts", Box::new(|path| name(path) == "open")),
+        ("_commit.json", Box::new(|path| name(path) == "_commit.json")),
+        ("the assembly", Box::new(|path| name(path).starts_with("epoch-"))),
+        ("the folder of a sink", Box::new(|path| path == Path::new("counts"))),
+        ("the entries of the log", Box::new(|path| parent(path) == "log")),
+        ("the folder of the log", Box::new(|path| name(path) == "log")),
+        ("the packs", Box::new(|path| parent(path) == "packs")),
+    ];
+    for (kind, forgets) in kinds {
+        let mutant = recording.without_syncs(forgets);
+        assert!(mutant.records.len() < recording.records.len(), "{kind} were never synced");
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(SEED);
+        let fault = first_fault(&mutant, known, &mut random);
+        // What is in a pack only the next run knows.
+        let epoch = known.epochs().into_iter().nth(EPOCHS_MIN / 2).unwrap_or_default();
+        let image = || mutant.at(commit_of(&mutant, epoch).end - 1).image(Loss::Everything);
+        let found = fault.or_else(|| match place.run(&image()) {
+            Ok(output) => (output != *expected).then(|| "another output".into()),
+            Err(fault) => Some(fault),
+        });
+        assert!(found.is_some(), "nobody noticed that {kind} were not synced");
+    }
 }
