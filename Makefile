@@ -41,7 +41,7 @@ plugins: weir wasm-target ## the ready plugins, beside the executable
 	done
 
 demo: build ## flight delays by the hour, from data to table and checkpoints
-	@PATH="$(TARGET)/release:$$PATH" WEIR=$(WEIR) OUT=$(TARGET)/demo examples/flight-delays/demo.sh
+	@examples/flight-delays/demo.sh $(WEIR) $(TARGET)/demo
 
 clean-demo: ## forget what the demo made
 	rm -rf $(TARGET)/demo

@@ -10,9 +10,11 @@ fn main() {
     let root = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let sdk = root.join("../sdk/rust");
     println!("cargo::rerun-if-changed=build.rs");
+    // Whole folders, which exist: a path that does not would make cargo run this every time.
+    println!("cargo::rerun-if-changed={}", sdk.display());
+    println!("cargo::rerun-if-changed={}", root.join("../wit").display());
     let mut files = Vec::new();
     for part in ["Cargo.toml", "README.md", "src", "wit"] {
-        println!("cargo::rerun-if-changed={}", sdk.join(part).display());
         collect(&sdk, Path::new(part), &mut files);
     }
     files.sort();

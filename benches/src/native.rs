@@ -86,11 +86,7 @@ fn view(batch: &Batch) -> BatchView<'_> {
 /// Copies what is emitted, as the host copies it out of a guest.
 fn copy(batch: BatchView<'_>) -> Batch {
     fn column(column: View<'_>) -> Column {
-        Column {
-            offsets: column.offsets().to_vec(),
-            bytes: column.bytes().to_vec(),
-            nulls: column.nulls().to_vec(),
-        }
+        Column { offsets: column.offsets().to_vec(), bytes: column.bytes().to_vec(), nulls: column.nulls().to_vec() }
     }
     Batch {
         timestamps: batch.timestamps().to_vec(),

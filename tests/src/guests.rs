@@ -29,9 +29,7 @@ pub fn component(dir: &Path) -> Vec<u8> {
     if let Some(bytes) = built.get(dir) {
         return bytes.clone();
     }
-    // This program lies in `<target>/<profile>/<deps or examples>`.
-    let program = std::env::current_exe().expect("the path of this program");
-    let target = program.ancestors().nth(3).expect("a program of cargo's lies in its target folder").join("guests");
+    let target = crate::cargo_target().join("guests");
     let output = tempfile::NamedTempFile::new().expect("a temporary file").into_temp_path();
     let options =
         BuildOptions { output: Some(output.to_path_buf()), target_dir: Some(target), ..BuildOptions::default() };

@@ -17,11 +17,11 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf).unwrap_or_default()
 }
 
-/// The folder into which cargo builds: the one that this test was built into.
-pub fn target() -> PathBuf {
-    let test = std::env::current_exe().unwrap_or_default();
-    let folder = test.ancestors().find(|folder| folder.file_name().is_some_and(|name| name == "deps"));
-    folder.and_then(Path::parent).map(Path::to_path_buf).unwrap_or_default()
+/// Cargo's target folder: the one that this program was built into.
+pub fn cargo_target() -> PathBuf {
+    let program = std::env::current_exe().unwrap_or_default();
+    let folder = program.ancestors().find(|folder| folder.join("CACHEDIR.TAG").is_file());
+    folder.map(Path::to_path_buf).unwrap_or_else(|| root().join("target"))
 }
 
 /// The `weir` binary with its plugins beside it, as `make build` leaves them. Built if they are missing or old.
@@ -31,13 +31,13 @@ pub fn weir() -> &'static Path {
         let status = Command::new("make")
             .args(["--silent", "build"])
             .current_dir(root())
-            .env("CARGO_TARGET_DIR", target().parent().unwrap_or(Path::new("target")))
+            .env("CARGO_TARGET_DIR", cargo_target())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .status()
             .expect("make can be started");
         assert!(status.success(), "make build failed");
-        target().join("weir")
+        cargo_target().join("release/weir")
     })
 }
 

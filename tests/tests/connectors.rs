@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::FutureExt;
-use weir::clock::Clock;
 use weir::connector::{
     Blackhole, Committed, Committer, ConnectorError, ConnectorErrorKind, Guarantee, Polled, Sink, Source, StdoutSink,
     Tally, TaskContext, committer, guarantee, open_sink, open_source,
@@ -157,6 +156,7 @@ fn source_spec(connector: SourceConnector) -> SourceSpec {
         event_time_unit: None,
         out_of_orderness: Duration::ZERO,
         idle_after: None,
+        rate: None,
         on_error: OnError::DeadLetter,
     }
 }
@@ -205,9 +205,8 @@ fn the_file_source_conforms_in_every_format_plain_and_packed() {
             }
             for on_error in [OnError::DeadLetter, OnError::Skip] {
                 spec.on_error = on_error;
-                let open: OpenSource<'_> = &|positions| {
-                    open_source(&spec, dir.path(), &context("in", 1, 1, 0, 1), positions, &Clock::manual(0))
-                };
+                let open: OpenSource<'_> =
+                    &|positions| open_source(&spec, dir.path(), &context("in", 1, 1, 0, 1), positions);
                 conforms_as_a_source(open);
             }
         }
@@ -221,16 +220,14 @@ fn the_generator_conforms_in_every_format_and_distribution() {
             let spec = source_spec(SourceConnector::Generator(GeneratorSpec {
                 seed: 7,
                 records: Some(100),
-                rate: None,
                 keys: 10,
                 distribution,
                 value_bytes: 20,
                 format,
                 event_time_step: 10,
             }));
-            let open: OpenSource<'_> = &|positions| {
-                open_source(&spec, Path::new("."), &context("in", 1, 1, 1, 3), positions, &Clock::manual(0))
-            };
+            let open: OpenSource<'_> =
+                &|positions| open_source(&spec, Path::new("."), &context("in", 1, 1, 1, 3), positions);
             conforms_as_a_source(open);
         }
     }
@@ -463,7 +460,7 @@ fn csv_parts_have_a_header_each_and_come_back_through_the_file_source_as_they_we
     now(files.committer(JobId([1; 16])).commit(&identity("out", 1, 2), &list)).unwrap();
     let csv = CsvSpec { delimiter: b',', nulls: vec![String::new()], text: Vec::new() };
     let spec = file_source("epoch-*/part-*.csv", SourceFormat::Csv(csv));
-    let mut source = open_source(&spec, &files.path(), &context("in", 1, 1, 0, 1), &[], &Clock::manual(0)).unwrap();
+    let mut source = open_source(&spec, &files.path(), &context("in", 1, 1, 0, 1), &[]).unwrap();
     let read: Vec<String> =
         read_all(source.as_mut()).into_iter().map(|row| String::from_utf8(row.3.unwrap()).unwrap()).collect();
     assert_eq!(read, [&values[..], &values[..1]].concat());

@@ -176,7 +176,7 @@ impl Folders {
     fn on_disk(&self, runtime: &tokio::runtime::Runtime) -> OnDisk {
         let store = weir::checkpoint::Store::open("file://./.weir", &self.root).expect("the store opens");
         let history = runtime.block_on(weir::checkpoint::history(&store, "year")).unwrap_or_default();
-        let manifest = history.iter().filter_map(|entry| entry.epoch()).max().map(|epoch| epoch.0);
+        let manifest = history.iter().filter_map(|entry| entry.epoch).max().map(|epoch| epoch.0);
         let committed = self.job().and_then(|job| newest(&job.join("committed"), ""));
         let sinks = SINKS.iter().map(|sink| newest(&self.root.join(sink), "epoch-")).collect();
         OnDisk { manifest, committed, sinks }

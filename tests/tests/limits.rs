@@ -216,13 +216,12 @@ async fn a_trap_without_a_message_says_which_and_overflow_in_the_guests_own_memo
     assert_eq!(backtrace.lines().count(), 20);
 }
 
-/// The component with another word for what `describe` does.
-fn told_to(word: &str) -> Vec<u8> {
-    let mut bytes = guest("hostile");
-    let marker = b"hostile-describe=ok";
+/// The component with another word behind the marker that it holds for this.
+fn told_to(name: &str, marker: &str, word: &str) -> Vec<u8> {
+    let mut bytes = guest(name);
+    let marker = marker.as_bytes();
     let at = bytes.windows(marker.len()).position(|part| part == marker).expect("the guest has the marker");
-    let word_at = at + marker.len() - b"ok".len();
-    bytes[word_at..word_at + word.len()].copy_from_slice(word.as_bytes());
+    bytes[at + marker.len()..][..word.len()].copy_from_slice(word.as_bytes());
     bytes
 }
 
@@ -235,11 +234,11 @@ async fn a_plugin_that_misbehaves_in_describe_is_refused_with_the_reason() {
         ("hoard", "limit of 256 MiB memory in describe"),
         ("emit", "broke the contract in describe: output.emit may be called only in"),
     ] {
-        let error = host.load(&told_to(word)).await.expect_err(word);
+        let error = host.load(&told_to("hostile", "hostile-describe=", word)).await.expect_err(word);
         let PluginError::Describe(error) = &error else { panic!("{word}: {error:?}") };
         assert!(error.to_string().contains(part), "{word}: {error}");
     }
-    let error = host.load(&told_to("name")).await.expect_err("a bad name");
+    let error = host.load(&told_to("hostile", "hostile-describe=", "name")).await.expect_err("a bad name");
     assert!(matches!(&error, PluginError::Descriptor(what) if what.contains("No Such Name")), "{error:?}");
     assert_eq!(host.instances(), 0);
     hostile(&host).await;
@@ -323,10 +322,11 @@ async fn rejected_records_come_with_their_reasons_in_order_and_wake_at_is_the_ea
     operator.process(1, 0, &two_records(), &mut out).await.expect("works");
     let (rows, reasons) = &out.rejected;
     assert_eq!(reasons, &["odd", "late", "\u{fffd}[2Jeven"]);
-    let values: Vec<_> = (0..3).map(|row| (rows.keys.get(row), rows.values.get(row))).collect();
-    let expected: [(Option<&[u8]>, Option<&[u8]>); 3] =
-        [(Some(b"b"), None), (None, Some(b"v")), (Some(b"a"), Some(b"one"))];
-    assert_eq!(values, expected);
+    let mut expected = Batch::default();
+    expected.push(2, Some(b"b"), None);
+    expected.push(0, None, Some(b"v"));
+    expected.push(1, Some(b"a"), Some(b"one"));
+    assert_eq!(*rows, expected);
     assert_eq!(rows.validate(), Ok(()));
 
     let config = serde_json::json!({ "do": "wake-at" });
@@ -385,6 +385,28 @@ async fn state_that_was_written_is_restored_and_a_snapshot_may_take_several_call
     assert_eq!(chunks.0[0].2, 4u64.to_le_bytes());
     let error = restored.restore(1, vec![chunk("abc")]).await.expect_err("three bytes are no count");
     assert!(matches!(error, OperatorError::Invalid(_)), "{error}");
+}
+
+#[tokio::test]
+async fn without_snapshot_code_there_is_nothing_to_save_and_state_is_refused_by_name() {
+    let host = host(2);
+    let plugin = host.load(&guest("plain")).await.expect("the plain guest is a plugin");
+    assert!(!plugin.has_snapshot_code());
+    let mut operator = plugin.open(&limits(), &serde_json::Value::Null, &task("node")).await.expect("opens");
+    let mut chunks = Chunks::default();
+    assert!(operator.snapshot(Epoch(1), SnapshotMode::Full, &mut chunks).await.expect("it has no state"));
+    assert!(chunks.0.is_empty());
+    operator.restore(0, Vec::new()).await.expect("there is nothing to restore");
+    let error = operator.restore(0, vec![chunk("x")]).await.expect_err("it cannot read state");
+    assert!(error.to_string().contains("cannot restore state"), "{error}");
+    let mut out = Output::default();
+    operator.process(1, 0, &two_records(), &mut out).await.expect("works");
+    assert_eq!(out.emitted.len(), 1);
+
+    let plugin = host.load(&told_to("plain", "plain-state=", "some")).await.expect("it is a plugin");
+    let mut operator = plugin.open(&limits(), &serde_json::Value::Null, &task("node")).await.expect("opens");
+    let error = operator.snapshot(Epoch(1), SnapshotMode::Full, &mut chunks).await.expect_err("state would be lost");
+    assert!(error.to_string().contains("cannot save state"), "{error}");
 }
 
 #[tokio::test]

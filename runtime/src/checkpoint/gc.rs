@@ -8,7 +8,7 @@
 //! 3. list the packs;
 //! 4. read the pins (what a run that is starting with `--from` holds is among them) and the claim's base;
 //! 5. look for a later claim: there is none, so whoever claims after this saw the boundary of step 2 (I7);
-//! 6. delete packs that nothing of 1 and 4 names and that are of an epoch up to the tip's or of an earlier generation;
+//! 6. delete pins that runs made to begin with and that have served; then packs that nothing of 1 and 4 names and that are of an epoch up to the tip's or of an earlier generation;
 //!    then entries ≤ b, markers and boundaries that no longer matter.
 //!
 //! A run that falls asleep between 5 and 6 does no harm when it wakes up: what it deletes was garbage already, and a name
@@ -22,6 +22,7 @@ use super::log::{Body, Claim, Mark};
 use super::objects::numbers;
 use super::pack::PackName;
 use super::publish::Run;
+use super::recover::is_spent_pin;
 use crate::model::Epoch;
 
 /// What was collected.
@@ -77,8 +78,13 @@ pub async fn collect(run: &mut Run, retain: u32) -> Result<Collected, Checkpoint
     let packs: Vec<PackName> =
         store.store().list(&store.packs_folder()).await?.iter().filter_map(|name| name.parse().ok()).collect();
     // 4
-    for (_, manifest) in store.pins().await? {
-        named.extend(manifest.packs());
+    let mut spent = Vec::new();
+    for (name, manifest) in store.pins().await? {
+        if is_spent_pin(&name, run.last_seq()) {
+            spent.push(store.pin(&name));
+        } else {
+            named.extend(manifest.packs());
+        }
     }
     // 5
     run.check_fence().await?;
@@ -107,7 +113,7 @@ pub async fn collect(run: &mut Run, retain: u32) -> Result<Collected, Checkpoint
         )
         .collect();
     let collected = Collected { entries: entries.len() as u64, packs: packs.len() as u64, marks: marks.len() as u64 };
-    for paths in [packs, entries, marks] {
+    for paths in [spent, packs, entries, marks] {
         store.store().delete_all(paths).await?;
     }
     Ok(collected)

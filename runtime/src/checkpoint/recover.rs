@@ -13,7 +13,8 @@
 //!
 //! **`--from`** an older checkpoint pins it first, then looks whether it is still above the boundary, then claims: the
 //! collector makes the boundary, then reads the pins, then looks for a claim, then deletes. Whichever of the two comes second
-//! sees the other. An open checkpoint that is left behind by it is not committed: what it staged is produced again.
+//! sees the other. The pin names the tip that the run has seen: its claim can only be the entry after that, so when there is one,
+//! the run has claimed or never will with this pin, and the collector takes it away. An open checkpoint that is left behind by it is not committed: what it staged is produced again.
 
 use futures::future::OptionFuture;
 
@@ -30,8 +31,8 @@ use crate::model::{Epoch, Generation, JobId};
 const BEGIN_ATTEMPTS_MAX: u32 = 16;
 /// Epoch numbers that are left out when an entry of the log cannot be read: it may have used some.
 const EPOCHS_LEFT_OUT: u64 = 1 << 20;
-/// Pins that a run makes for itself while it begins.
-pub(crate) const OWN_PINS: &str = "from-";
+/// How the pins begin that a run makes for itself while it begins: `from-<tip>-<nonce>`.
+const OWN_PINS: &str = "from-";
 
 /// What a run starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -245,7 +246,7 @@ async fn again(
         last_epoch = Epoch(last_epoch.0 + EPOCHS_LEFT_OUT);
     }
     let pinned = match (&base, seq) {
-        (Some(base), Some(seq)) => Some(pin_for_claim(&store, &base.manifest, seq).await?),
+        (Some(base), Some(seq)) => Some(pin_for_claim(&store, &base.manifest, seq, span.tip).await?),
         _ => None,
     };
     let seq = span.tip + 1;
@@ -266,8 +267,8 @@ async fn again(
 }
 
 /// Pins a checkpoint of the log under a name of our own until a claim holds it; see the module's comment.
-async fn pin_for_claim(store: &JobStore, manifest: &Manifest, seq: u64) -> Result<String, CheckpointError> {
-    let name = format!("{OWN_PINS}{}", JobId(store.store().nonce()?));
+async fn pin_for_claim(store: &JobStore, manifest: &Manifest, seq: u64, tip: u64) -> Result<String, CheckpointError> {
+    let name = format!("{OWN_PINS}{tip}-{}", JobId(store.store().nonce()?));
     store.store().settle(&store.pin(&name), &encode_pin(manifest)?).await?;
     if store.highest_boundary().await? >= seq {
         store.store().delete(&store.pin(&name)).await?;
@@ -275,6 +276,12 @@ async fn pin_for_claim(store: &JobStore, manifest: &Manifest, seq: u64) -> Resul
         return Err(CheckpointError::NoCheckpoint { job: store.job().to_owned(), epoch: manifest.epoch, have });
     }
     Ok(name)
+}
+
+/// Whether a pin was made by a run to begin, and is of no use any more in a log with an entry at `last_seq`.
+pub(crate) fn is_spent_pin(name: &str, last_seq: u64) -> bool {
+    let tip = name.strip_prefix(OWN_PINS).and_then(|rest| rest.split_once('-')).and_then(|(tip, _)| tip.parse().ok());
+    tip.is_some_and(|tip: u64| last_seq > tip)
 }
 
 /// Looks at a job without claiming it: its current history.
@@ -298,4 +305,18 @@ pub(crate) async fn read_steadily<T>(
         }
     }
     Err(CheckpointError::Contended { job: store.job().to_owned(), attempts: READ_ATTEMPTS_MAX })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pin_to_begin_with_is_spent_when_there_is_an_entry_where_its_claim_would_be() {
+        assert!(!is_spent_pin("from-7-00ff", 7));
+        assert!(is_spent_pin("from-7-00ff", 8));
+        for name in ["from-7", "from-x-00ff", "nightly", "from-"] {
+            assert!(!is_spent_pin(name, u64::MAX), "{name}");
+        }
+    }
 }

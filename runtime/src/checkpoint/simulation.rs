@@ -382,6 +382,10 @@ impl Job {
             for task in 0..self.tasks.len() {
                 self.snapshot(task, epoch).await?;
             }
+            // Beside an attempt whose packs nothing names yet.
+            if self.world.chance(150) {
+                self.collect().await?;
+            }
             // The attempt fails, and the job goes on: the next one carries it.
             if self.world.chance(200) {
                 self.auditor.count("subsumed");

@@ -339,3 +339,45 @@ fn uploads_that_a_dead_run_left_half_written_go_with_the_next_claim() {
     place.running(Start::Resume);
     assert!(!leftover.exists() && pack.exists());
 }
+
+/// Sees nothing.
+struct Nobody;
+
+impl super::testing::Witness for Nobody {
+    fn written(&mut self, _: &InMemory, _: &object_store::path::Path, _: &Bytes, _: bool) {}
+    fn deleting(&mut self, _: &InMemory, _: &object_store::path::Path) {}
+}
+
+/// The order in which `FenceFacts` are read: entry after ours, then boundary. The other way round, an overtaker could come
+/// and go between the two.
+#[test]
+fn a_writer_that_is_overtaken_and_collected_between_two_reads_gets_no_permit() {
+    let is_permitted_when_overtaken_after = |polls: usize| {
+        let world = super::testing::World::new(1, 0, Box::new(Nobody));
+        let store = Store::new(Arc::new(world.actor(None))).seeded(1);
+        let start = || match run(begin(&store, "job", Start::Resume, &Clock::manual(0))).unwrap() {
+            Begun::Run { run, .. } => run,
+            Begun::Finished(_) => panic!("finished"),
+        };
+        let mut old = start();
+        checkpoint(&mut old, false, false);
+        let mut asking = Box::pin(old.permit_tip());
+        for _ in 0..polls {
+            let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+            assert!(asking.as_mut().poll(&mut context).is_pending());
+        }
+        let mut new = start();
+        let permit = run(new.permit_tip()).unwrap();
+        run(new.mark_committed(permit)).unwrap();
+        checkpoint(&mut new, false, true);
+        checkpoint(&mut new, false, true);
+        run(collect(&mut new, 1)).unwrap();
+        run(asking).is_ok()
+    };
+    // Two polls an operation: the first comes to it, the second carries it out. The second operation reads the boundary.
+    for polls in 0..4 {
+        assert!(!is_permitted_when_overtaken_after(polls), "after {polls}");
+    }
+    // Overtaken when it has looked: nobody can see that, and the commit is one that the overtaker makes as well.
+    assert!(is_permitted_when_overtaken_after(6));
+}

@@ -150,9 +150,12 @@ impl SetupArgs {
     }
 }
 
-/// What a plugin says about itself; none while there is no host here to ask it with.
-fn describe(_component: &[u8]) -> Result<Option<Descriptor>, Error> {
-    Ok(None)
+/// What a plugin says about itself, asked on an instance of its own.
+fn describe(component: &[u8]) -> Result<Option<Descriptor>, Error> {
+    super::run::runtime()?.block_on(async {
+        let plugin = super::pipeline::plugin_host()?.load(component).await?;
+        Ok(Some(plugin.descriptor().clone()))
+    })
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Error> {

@@ -249,7 +249,7 @@ mod tests {
             task: TaskId { node: NodeName::new("in"), subtask },
             parallelism,
         };
-        Generator::open(spec, &context, positions, clock)
+        Generator::open(spec, &context, positions)
     }
 
     fn poll(generator: &mut Generator, records: usize) -> Polled {
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn the_workloads_have_the_counts_that_are_known() {
         for (distribution, windows_known) in [(Distribution::Uniform, 6_320_294), (Distribution::Zipf, 2_231_505)] {
-            let mut generator = open(&GeneratorSpec { distribution, ..spec() }, 0, 1, &[], &Clock::manual(0)).unwrap();
+            let mut generator = open(&GeneratorSpec { distribution, ..spec() }, 0, 1, &[]).unwrap();
             let (mut kept, mut windows) = (0, 0);
             let mut last_window = vec![i64::MIN; 1_000_000];
             while let Some(batch) = records(&mut generator, 10_000) {
@@ -306,12 +306,11 @@ mod tests {
     #[test]
     fn records_do_not_depend_on_batches_restarts_or_how_many_subtasks_make_them() {
         let spec = GeneratorSpec { records: Some(1001), keys: 7, format: GeneratorFormat::Json, seed: 5, ..spec() };
-        let clock = Clock::manual(0);
-        let whole = records(&mut open(&spec, 0, 1, &[], &clock).unwrap(), 2000).unwrap();
+        let whole = records(&mut open(&spec, 0, 1, &[]).unwrap(), 2000).unwrap();
         assert_eq!(whole.len(), 1001);
         let mut seen = 0;
         for subtask in 0..3 {
-            let mut generator = open(&spec, subtask, 3, &[], &clock).unwrap();
+            let mut generator = open(&spec, subtask, 3, &[]).unwrap();
             let mut row = subtask as usize;
             for count in (1..20).cycle() {
                 let Some(batch) = records(&mut generator, count) else { break };
@@ -322,7 +321,7 @@ mod tests {
                     row += 3;
                     seen += 1;
                 }
-                generator = open(&spec, subtask, 3, &generator.positions(), &clock).unwrap();
+                generator = open(&spec, subtask, 3, &generator.positions()).unwrap();
             }
             assert!(matches!(poll(&mut generator, 1), Polled::End));
         }
@@ -334,14 +333,13 @@ mod tests {
 
     #[test]
     fn a_seed_makes_other_records_and_every_key_is_in_its_range() {
-        let clock = Clock::manual(0);
         for distribution in [Distribution::Uniform, Distribution::Zipf] {
             for keys in [1, 2, 1000] {
                 let one = GeneratorSpec { keys, distribution, ..spec() };
-                let batch = records(&mut open(&one, 0, 1, &[], &clock).unwrap(), 5000).unwrap();
+                let batch = records(&mut open(&one, 0, 1, &[]).unwrap(), 5000).unwrap();
                 assert!((0..batch.len()).all(|row| number(batch.keys.get(row)) < keys));
                 let other = GeneratorSpec { seed: 1, ..one };
-                let other = records(&mut open(&other, 0, 1, &[], &clock).unwrap(), 5000).unwrap();
+                let other = records(&mut open(&other, 0, 1, &[]).unwrap(), 5000).unwrap();
                 assert_ne!(batch.values, other.values);
             }
         }
@@ -349,18 +347,17 @@ mod tests {
 
     #[test]
     fn other_settings_than_those_of_the_checkpoint_are_refused() {
-        let clock = Clock::manual(0);
-        let positions = open(&spec(), 0, 1, &[], &clock).unwrap().positions();
+        let positions = open(&spec(), 0, 1, &[]).unwrap().positions();
         let longer = GeneratorSpec { records: None, ..spec() };
-        assert!(open(&longer, 0, 1, &positions, &clock).is_ok());
+        assert!(open(&longer, 0, 1, &positions).is_ok());
         for other in [
             GeneratorSpec { seed: 1, ..spec() },
             GeneratorSpec { keys: 2, ..spec() },
             GeneratorSpec { value_bytes: 8, ..spec() },
             GeneratorSpec { distribution: Distribution::Zipf, ..spec() },
         ] {
-            assert!(open(&other, 0, 1, &positions, &clock).is_err_and(|e| e.message.contains("seed 0, keys 1000000")));
+            assert!(open(&other, 0, 1, &positions).is_err_and(|e| e.message.contains("seed 0, keys 1000000")));
         }
-        assert!(open(&spec(), 0, 2, &positions, &clock).is_err());
+        assert!(open(&spec(), 0, 2, &positions).is_err());
     }
 }

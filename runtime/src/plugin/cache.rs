@@ -25,7 +25,7 @@ const HASH_BYTES: usize = blake3::OUT_LEN;
 pub(super) struct Cache {
     folder: PathBuf,
     key: [u8; HASH_BYTES],
-    /// Code of one engine is nothing to another.
+    /// Code of one engine, or for one contract, is nothing to another.
     engine: blake3::Hash,
 }
 
@@ -64,6 +64,8 @@ impl Cache {
         }
         let mut hasher = EngineHasher(blake3::Hasher::new());
         engine.precompile_compatibility_hash().hash(&mut hasher);
+        // What is in the cache is not checked against the contract again, so it must be this contract.
+        super::component::contract_files().hash(&mut hasher);
         Ok(Self { folder: folder.to_owned(), key: key(folder)?, engine: hasher.0.finalize() })
     }
 

@@ -15,7 +15,7 @@
 
 use std::time::Duration;
 
-use wasmtime::{ResourceLimiter, Trap, WasmBacktrace};
+use wasmtime::{PoolConcurrencyLimitError, ResourceLimiter, Trap, WasmBacktrace};
 
 use super::OperatorError;
 use crate::plan::LimitsSpec;
@@ -212,6 +212,11 @@ pub(super) fn operator_error(
             Breach::Contract(what) => OperatorError::Contract { call, what },
         };
     }
+    if let Some(full) = error.downcast_ref::<PoolConcurrencyLimitError>() {
+        // A component with several memories takes more of the pool than its place says.
+        let (what, limit) = ("memories and tables of plugin instances", "the pool's".to_owned());
+        return OperatorError::Limit { call, what, limit, value: full.to_string(), setting: "" };
+    }
     match error.downcast_ref::<Trap>() {
         Some(Trap::StackOverflow) => OperatorError::Limit {
             call,
@@ -245,8 +250,30 @@ fn backtrace(error: &wasmtime::Error) -> String {
     let Some(trace) = error.downcast_ref::<WasmBacktrace>() else { return String::new() };
     let text = trace.to_string();
     // The first line is a heading.
-    let frames: Vec<&str> = text.lines().skip(1).map(str::trim_end).collect();
+    let frames: Vec<String> = text.lines().skip(1).map(|line| without_hashes(line.trim_end())).collect();
     clean(&frames.join("\n"), 16 << 10)
+}
+
+/// A frame without the hashes that compilers put into names: `std[a543996e6e7dbf1e]::run::h91b36249ca60ac1b` is `std::run`.
+fn without_hashes(mut line: &str) -> String {
+    let is_hash = |text: &[u8]| text.len() == 16 && text.iter().all(u8::is_ascii_hexdigit);
+    if let Some((name, hash)) = line.rsplit_once("::h")
+        && is_hash(hash.as_bytes())
+    {
+        line = name;
+    }
+    let mut plain = String::with_capacity(line.len());
+    while let Some((before, after)) = line.split_once('[') {
+        plain.push_str(before);
+        match after.as_bytes().get(..17) {
+            Some([hash @ .., b']']) if is_hash(hash) => line = &after[17..],
+            _ => {
+                plain.push('[');
+                line = after;
+            }
+        }
+    }
+    plain + line
 }
 
 /// Whether the innermost frames are one function or two over and over.
@@ -299,6 +326,20 @@ mod tests {
             (4 << 30, "4 GiB"),
         ] {
             assert_eq!(bytes(n), text);
+        }
+    }
+
+    #[test]
+    fn frames_are_freed_of_compilers_hashes_and_otherwise_left_alone() {
+        for (frame, plain) in [
+            ("0: 0x1 - a.wasm!std[a543996e6e7dbf1e]::run::h91b36249ca60ac1b", "0: 0x1 - a.wasm!std::run"),
+            ("core[c5930c85a12de822]::f::<std[a543996e6e7dbf1e]::g, !>", "core::f::<std::g, !>"),
+            ("<[u8] as a::B>::c[0]", "<[u8] as a::B>::c[0]"),
+            ("a::height", "a::height"),
+            ("[", "["),
+            ("[a543996e6e7dbf1ä]", "[a543996e6e7dbf1ä]"),
+        ] {
+            assert_eq!(without_hashes(frame), plain);
         }
     }
 

@@ -36,6 +36,7 @@ impl Case {
             event_time_unit: None,
             out_of_orderness: Duration::ZERO,
             idle_after: None,
+            rate: None,
             on_error: OnError::Fail,
         };
         Self { dir: tempfile::tempdir().unwrap(), file, spec, parallelism: 1 }

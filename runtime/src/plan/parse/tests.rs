@@ -50,7 +50,7 @@ fn what_is_not_written_has_the_default_that_the_specification_promises() {
         "name = \"a\"\n[source.s]\nconnector = \"generator\"\n[sink.k]\nconnector = \"blackhole\"\ninputs = [\"s\"]\n",
     );
     let SourceConnector::Generator(generator) = &generated.sources[0].connector else { panic!("a generator") };
-    assert_eq!((generator.seed, generator.records, generator.rate), (0, None, None));
+    assert_eq!((generator.seed, generator.records, spec.sources[0].rate), (0, None, None));
     assert_eq!((generator.keys, generator.distribution), (1_000, Distribution::Uniform));
     assert_eq!((generator.value_bytes, generator.format), (84, GeneratorFormat::Binary));
     assert_eq!(generator.event_time_step, 10);
