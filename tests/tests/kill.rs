@@ -1,7 +1,7 @@
 //! The real process, killed with SIGKILL at moments of chance, until it has finished all the same.
 //!
-//! A year of flights, one file a month, at parallelism 2, paced so that an undisturbed run takes more than 30 seconds; four
-//! sinks, so that a commit has places to die between. After each kill the test looks at what is on disk and says which
+//! A year of flights, one file a month, at parallelism 2, paced so that an undisturbed run takes more than 30 seconds; five
+//! sinks, dead letters among them, so that a commit has places to die between. After each kill the test looks at what is on disk and says which
 //! row of the crash table (`runtime/src/checkpoint.rs`) it was. At the end the visible output is that of an undisturbed run: as a
 //! multiset, and in order for each key. All the while a reader lists the output folders and never sees part of an epoch.
 //!
@@ -21,7 +21,7 @@ use serde_json::Value;
 
 const KILLS_MIN: usize = 40;
 const EPOCHS_MIN: usize = 20;
-const SINKS: [&str; 4] = ["counts", "hourly", "mirror", "worst"];
+const SINKS: [&str; 5] = ["counts", "hourly", "mirror", "nameless", "worst"];
 
 /// The rows of the crash table that a kill can cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,6 +74,7 @@ config = {{ size = "24h", field = "/arr_delay", key_name = "origin" }}
 plugin = "count"
 inputs = [{{ from = "flights", key = "/tailnum" }}]
 parallelism = 2
+on_reject = "dead-letter"
 
 [sink.hourly]
 connector = "file"
@@ -93,6 +94,12 @@ connector = "file"
 inputs = ["count"]
 parallelism = 2
 path = "counts"
+format = "json"
+
+[sink.nameless]
+connector = "file"
+inputs = [{{ from = "count", port = "rejected" }}]
+path = "nameless"
 format = "json"
 
 [sink.mirror]
