@@ -80,17 +80,12 @@ impl Operator for Window {
         match &mut self.state {
             Tumbling::Counts(windows) => {
                 if !count_batch(windows, size, batch) {
-                    each_record(windows, size, batch, &mut self.out, out, |_, count| {
-                        *count += 1;
-                        Ok(())
-                    });
+                    each_record(windows, size, batch, &mut self.out, out, |_| Ok(()), |count, ()| *count += 1);
                 }
             }
             Tumbling::Values(windows, pointer) => {
-                each_record(windows, size, batch, &mut self.out, out, |record, values: &mut Aggregate| {
-                    values.add(pointer.number(record.value())?);
-                    Ok(())
-                });
+                let number = |record: &Record<'_>| pointer.number(record.value());
+                each_record(windows, size, batch, &mut self.out, out, number, Aggregate::add);
             }
         }
         if !self.out.is_empty() {
@@ -176,24 +171,20 @@ fn count_batch(windows: &mut Windows<u64>, size: i64, batch: BatchView<'_>) -> b
     true
 }
 
-/// Goes through a batch record by record. Late ones go to `late`.
-fn each_record<V: State>(
+/// Goes through a batch record by record: `read` looks into one, or says why it is rejected; `add` adds what was read. Late ones go to `late`.
+fn each_record<V: State, T>(
     windows: &mut Windows<V>,
     size: i64,
     batch: BatchView<'_>,
     late: &mut BatchBuilder,
     out: &mut Output,
-    mut add: impl FnMut(&Record<'_>, &mut V) -> Result<(), String>,
-) where
-    V: Clone,
-{
+    read: impl Fn(&Record<'_>) -> Result<T, String>,
+    add: impl Fn(&mut V, T),
+) {
     for record in batch.records() {
-        let Some(key) = record.keyed() else {
-            out.reject(record.index(), "the record has no key");
-            continue;
-        };
-        let Some(time) = record.time() else {
-            out.reject(record.index(), "the record has no event time");
+        let (Some(key), Some(time)) = (record.keyed(), record.time()) else {
+            let what = if record.key().is_none() { "key" } else { "event time" };
+            out.reject(record.index(), &format!("the record has no {what}"));
             continue;
         };
         if !time::is_valid(time, size) {
@@ -205,9 +196,8 @@ fn each_record<V: State>(
             late.push_record(&record);
             continue;
         }
-        let mut value = windows.get(end, key).cloned().unwrap_or_default();
-        match add(&record, &mut value) {
-            Ok(()) => *windows.value(end, key) = value,
+        match read(&record) {
+            Ok(found) => add(windows.value(end, key), found),
             Err(reason) => out.reject(record.index(), &reason),
         }
     }
