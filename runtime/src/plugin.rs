@@ -16,8 +16,10 @@ mod engine;
 mod error;
 mod host;
 mod instance;
+mod lent;
 mod limits;
 mod load;
+mod log;
 mod metrics;
 
 pub use error::PluginError;

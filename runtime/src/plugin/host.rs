@@ -7,18 +7,16 @@
 //! Refuses: any import that is not in `wit/`. WASI is a grant of its own and not given.
 
 use std::collections::VecDeque;
-use std::ptr::NonNull;
-use std::time::Duration;
 
 use wasmtime::StoreContextMut;
 use wasmtime::component::{ComponentType, Lift, Linker, WasmList, WasmStr};
 
-use super::SnapshotWriter;
 use super::bindings::{self, log, snapshots};
 use super::engine::Place;
+use super::lent::Lent;
 use super::limits::{Breach, CHUNK_BYTES_MAX, ITEM_BYTES, Meter, TEXT_BYTES_MAX, clean};
+use super::log::Log;
 use super::metrics::{Change, NAME_BYTES_MAX, Refused, TaskMetrics};
-use crate::clock::Clock;
 use crate::model::{Batch, Chunk, Column, SegmentKind, SnapshotMode, Timestamp};
 
 /// An export that is being called, which decides what may be imported meanwhile.
@@ -373,129 +371,4 @@ fn write_chunk(mut store: Store<'_>, target: &snapshots::Segment, data: &WasmLis
     let more = writer.write(scope, kind, data.as_le_slice(&store));
     store.data_mut().writer = writer;
     Ok(more)
-}
-
-/// The snapshot writer of a call, lent to the store while the call lasts.
-///
-/// The data of a store cannot borrow, and a snapshot's bytes must not be copied once more only for that. So the
-/// borrow is kept by [`Loan`], which the future of the call holds: the pointer is gone from the store before the borrow ends, also
-/// when the future is dropped half way.
-#[derive(Debug, Default)]
-pub(super) struct Lent(Option<NonNull<dyn SnapshotWriter>>);
-
-// SAFETY: a `SnapshotWriter` is `Send`, and this is the only pointer to it while it is lent.
-unsafe impl Send for Lent {}
-
-impl Lent {
-    /// # Safety
-    ///
-    /// The pointer must be taken out again, by dropping this, before `writer`'s borrow ends, and `writer` not be used until
-    /// then.
-    pub(super) unsafe fn new(writer: &mut dyn SnapshotWriter) -> Self {
-        let writer: NonNull<dyn SnapshotWriter + '_> = NonNull::from(writer);
-        // SAFETY: only the lifetime changes, and the caller vouches for that.
-        Self(Some(unsafe {
-            std::mem::transmute::<NonNull<dyn SnapshotWriter + '_>, NonNull<dyn SnapshotWriter + 'static>>(writer)
-        }))
-    }
-
-    fn write(&mut self, scope: crate::model::Scope, kind: SegmentKind, data: &[u8]) -> bool {
-        // Without a writer there is no snapshot; `write_chunk` has asked before.
-        let Some(mut writer) = self.0 else { return true };
-        // SAFETY: `new`'s caller keeps the writer alive and to itself while it is lent.
-        unsafe { writer.as_mut() }.write(scope, kind, data)
-    }
-}
-
-/// What an instance says to people.
-#[derive(Debug)]
-pub(super) struct Log {
-    job: String,
-    node: String,
-    subtask: u32,
-    clock: Clock,
-    lines_max: u32,
-    window: Duration,
-    lines: u32,
-    dropped: u64,
-    warned: bool,
-    /// The last error of the current call.
-    pub(super) last_error: Option<String>,
-}
-
-impl Log {
-    pub(super) fn new(job: String, node: String, subtask: u32, clock: Clock, lines_max: u32) -> Self {
-        let window = clock.elapsed();
-        Self { job, node, subtask, clock, lines_max, window, lines: 0, dropped: 0, warned: false, last_error: None }
-    }
-
-    fn enabled(&self, level: log::Level) -> bool {
-        match level {
-            log::Level::Trace => tracing::enabled!(target: "weir::plugin", tracing::Level::TRACE),
-            log::Level::Debug => tracing::enabled!(target: "weir::plugin", tracing::Level::DEBUG),
-            log::Level::Info => tracing::enabled!(target: "weir::plugin", tracing::Level::INFO),
-            log::Level::Warn => tracing::enabled!(target: "weir::plugin", tracing::Level::WARN),
-            log::Level::Error => tracing::enabled!(target: "weir::plugin", tracing::Level::ERROR),
-        }
-    }
-
-    /// Whether a line of this level would be kept; counts it as dropped if it is one too many.
-    fn admits(&mut self, level: log::Level) -> bool {
-        if !self.enabled(level) {
-            return false;
-        }
-        let now = self.clock.elapsed();
-        if now.saturating_sub(self.window) >= Duration::from_secs(1) {
-            self.window = now;
-            self.lines = 0;
-            self.tell_dropped();
-        }
-        if self.lines < self.lines_max {
-            return true;
-        }
-        self.dropped += 1;
-        false
-    }
-
-    /// Logs a line that [`Self::admits`] let through, and remembers an error in any case.
-    fn write(&mut self, level: log::Level, message: String) {
-        if self.lines < self.lines_max && self.enabled(level) {
-            self.lines += 1;
-            let (job, node, subtask) = (&self.job, &self.node, self.subtask);
-            match level {
-                log::Level::Trace => tracing::trace!(target: "weir::plugin", %job, %node, subtask, "{message}"),
-                log::Level::Debug => tracing::debug!(target: "weir::plugin", %job, %node, subtask, "{message}"),
-                log::Level::Info => tracing::info!(target: "weir::plugin", %job, %node, subtask, "{message}"),
-                log::Level::Warn => tracing::warn!(target: "weir::plugin", %job, %node, subtask, "{message}"),
-                log::Level::Error => tracing::error!(target: "weir::plugin", %job, %node, subtask, "{message}"),
-            }
-        }
-        if level == log::Level::Error {
-            self.last_error = Some(message);
-        }
-    }
-
-    fn once(&mut self, message: &str) {
-        if !std::mem::replace(&mut self.warned, true) {
-            let (job, node, subtask) = (&self.job, &self.node, self.subtask);
-            tracing::warn!(target: "weir::plugin", %job, %node, subtask, "{message}");
-        }
-    }
-
-    fn tell_dropped(&mut self) {
-        let dropped = std::mem::take(&mut self.dropped);
-        if dropped > 0 {
-            let (job, node, subtask) = (&self.job, &self.node, self.subtask);
-            tracing::warn!(
-                target: "weir::plugin", %job, %node, subtask,
-                "{dropped} log lines were dropped: limits.log_lines is {} a second", self.lines_max
-            );
-        }
-    }
-}
-
-impl Drop for Log {
-    fn drop(&mut self) {
-        self.tell_dropped();
-    }
 }

@@ -16,8 +16,10 @@ use wasmtime::{Store, UpdateDeadline};
 
 use super::bindings::{self, checkpoint, processor, types};
 use super::engine::SharedEngine;
-use super::host::{Call, HostState, Lent, Log, Rejected};
+use super::host::{Call, HostState, Rejected};
+use super::lent::Loan;
 use super::limits::{self, HOSTCALL_BYTES, Meter, TEXT_BYTES_MAX, clean};
+use super::log::Log;
 use super::metrics::TaskMetrics;
 use super::{Operator, OperatorError, Output, SnapshotWriter};
 use crate::model::{Batch, Chunk, Epoch, SnapshotMode, StateKind, TaskInfo, Timestamp};
@@ -293,10 +295,10 @@ impl Operator for Instance {
         }
         let result = match (&mut self.store, &self.checkpoint) {
             (Some(store), Some(guest)) => {
-                let loan = Loan::new(store, writer);
+                let mut loan = Loan::new(store, writer);
                 let _running = self.engine.running();
                 let mode = bindings::snapshot_mode(mode);
-                within(self.wall, guest.call_snapshot(&mut *loan.0, epoch.0, mode)).await
+                within(self.wall, guest.call_snapshot(loan.store(), epoch.0, mode)).await
             }
             _ => return Err(self.has_ended()),
         };
@@ -333,23 +335,6 @@ impl Operator for Instance {
 
 fn no_checkpoint(verb: &str) -> OperatorError {
     OperatorError::Invalid(format!("it does not export the interface checkpoint, so it cannot {verb} state"))
-}
-
-/// A store that has been lent a snapshot writer; see [`Lent`].
-struct Loan<'a>(&'a mut Store<HostState>);
-
-impl<'a> Loan<'a> {
-    fn new(store: &'a mut Store<HostState>, writer: &'a mut dyn SnapshotWriter) -> Self {
-        // SAFETY: the borrow of the writer lasts as long as this does, and `drop` takes the pointer out.
-        store.data_mut().writer = unsafe { Lent::new(writer) };
-        Self(store)
-    }
-}
-
-impl Drop for Loan<'_> {
-    fn drop(&mut self) {
-        self.0.data_mut().writer = Lent::default();
-    }
 }
 
 /// A call took longer than it may.

@@ -1,0 +1,102 @@
+//! Lines that a guest logs: on to `tracing`, with job, node and subtask, up to so many a second.
+//!
+//! What is one too many is counted and dropped, and the count is told. The last error of a call is kept in any case: when
+//! the call traps, it is the reason.
+
+use std::time::Duration;
+
+use super::bindings::log;
+use crate::clock::Clock;
+
+/// What an instance says to people.
+#[derive(Debug)]
+pub(super) struct Log {
+    job: String,
+    node: String,
+    subtask: u32,
+    clock: Clock,
+    lines_max: u32,
+    window: Duration,
+    lines: u32,
+    dropped: u64,
+    warned: bool,
+    /// The last error of the current call.
+    pub(super) last_error: Option<String>,
+}
+
+impl Log {
+    pub(super) fn new(job: String, node: String, subtask: u32, clock: Clock, lines_max: u32) -> Self {
+        let window = clock.elapsed();
+        Self { job, node, subtask, clock, lines_max, window, lines: 0, dropped: 0, warned: false, last_error: None }
+    }
+
+    pub(super) fn enabled(&self, level: log::Level) -> bool {
+        match level {
+            log::Level::Trace => tracing::enabled!(target: "weir::plugin", tracing::Level::TRACE),
+            log::Level::Debug => tracing::enabled!(target: "weir::plugin", tracing::Level::DEBUG),
+            log::Level::Info => tracing::enabled!(target: "weir::plugin", tracing::Level::INFO),
+            log::Level::Warn => tracing::enabled!(target: "weir::plugin", tracing::Level::WARN),
+            log::Level::Error => tracing::enabled!(target: "weir::plugin", tracing::Level::ERROR),
+        }
+    }
+
+    /// Whether a line of this level would be kept; counts it as dropped if it is one too many.
+    pub(super) fn admits(&mut self, level: log::Level) -> bool {
+        if !self.enabled(level) {
+            return false;
+        }
+        let now = self.clock.elapsed();
+        if now.saturating_sub(self.window) >= Duration::from_secs(1) {
+            self.window = now;
+            self.lines = 0;
+            self.tell_dropped();
+        }
+        if self.lines < self.lines_max {
+            return true;
+        }
+        self.dropped += 1;
+        false
+    }
+
+    /// Logs a line that [`Self::admits`] let through, and remembers an error in any case.
+    pub(super) fn write(&mut self, level: log::Level, message: String) {
+        if self.lines < self.lines_max && self.enabled(level) {
+            self.lines += 1;
+            let (job, node, subtask) = (&self.job, &self.node, self.subtask);
+            match level {
+                log::Level::Trace => tracing::trace!(target: "weir::plugin", %job, %node, subtask, "{message}"),
+                log::Level::Debug => tracing::debug!(target: "weir::plugin", %job, %node, subtask, "{message}"),
+                log::Level::Info => tracing::info!(target: "weir::plugin", %job, %node, subtask, "{message}"),
+                log::Level::Warn => tracing::warn!(target: "weir::plugin", %job, %node, subtask, "{message}"),
+                log::Level::Error => tracing::error!(target: "weir::plugin", %job, %node, subtask, "{message}"),
+            }
+        }
+        if level == log::Level::Error {
+            self.last_error = Some(message);
+        }
+    }
+
+    pub(super) fn once(&mut self, message: &str) {
+        if !std::mem::replace(&mut self.warned, true) {
+            let (job, node, subtask) = (&self.job, &self.node, self.subtask);
+            tracing::warn!(target: "weir::plugin", %job, %node, subtask, "{message}");
+        }
+    }
+
+    fn tell_dropped(&mut self) {
+        let dropped = std::mem::take(&mut self.dropped);
+        if dropped > 0 {
+            let (job, node, subtask) = (&self.job, &self.node, self.subtask);
+            tracing::warn!(
+                target: "weir::plugin", %job, %node, subtask,
+                "{dropped} log lines were dropped: limits.log_lines is {} a second", self.lines_max
+            );
+        }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.tell_dropped();
+    }
+}
