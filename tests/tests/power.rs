@@ -20,6 +20,7 @@ mod loss;
 mod place;
 #[path = "power/promises.rs"]
 mod promises;
+#[allow(unreachable_pub, reason = "it is public in the recorder, where it is the whole of the library")]
 #[path = "../power/src/record.rs"]
 mod record;
 #[path = "power/recorder.rs"]

@@ -51,14 +51,13 @@ impl Chance {
     /// Which of a folder's changes survive.
     pub(crate) fn changes(&mut self, times: impl ExactSizeIterator<Item = u64>) -> Vec<bool> {
         let len = times.len();
-        let times = times.enumerate();
         match self.loss {
             Loss::Nothing => times.map(|_| true).collect(),
             Loss::Everything => times.map(|_| false).collect(),
-            Loss::Journal(_) => times.map(|(_, time)| time <= self.last).collect(),
+            Loss::Journal(_) => times.map(|time| time <= self.last).collect(),
             Loss::Prefixes(_) => {
                 let survive = self.below(len + 1);
-                times.map(|(index, _)| index < survive).collect()
+                (0..len).map(|index| index < survive).collect()
             }
             Loss::Parts(_) => times.map(|_| self.below(2) == 0).collect(),
         }

@@ -137,7 +137,7 @@ format = "json"
 
     /// Leaves an image for a person to look at: a recording is another one each time.
     pub(crate) fn keep(&self, image: &Image) -> PathBuf {
-        let kept = weir_tests::target().join("power-failure");
+        let kept = weir_tests::cargo_target().join("power-failure");
         let _ = fs::remove_dir_all(&kept);
         let made = fs::create_dir_all(&kept).and_then(|()| image.write(&kept));
         made.map_or_else(|_| Path::new("nowhere").to_path_buf(), |()| kept)

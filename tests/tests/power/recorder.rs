@@ -15,16 +15,16 @@ use crate::record::Record;
 fn built() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let target = weir_tests::target();
+        let target = weir_tests::cargo_target();
         let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
             .args(["build", "--quiet", "--release", "--package", "weir-power"])
             .current_dir(weir_tests::root())
-            .env("CARGO_TARGET_DIR", target.parent().unwrap_or(Path::new("target")))
+            .env("CARGO_TARGET_DIR", &target)
             .stdin(Stdio::null())
             .status()
             .expect("cargo can be started");
         assert!(status.success(), "the recorder cannot be built");
-        target
+        target.join("release")
     })
 }
 
