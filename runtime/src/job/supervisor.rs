@@ -103,6 +103,10 @@ async fn run_once(job: &Job, start: Start, stop: watch::Receiver<bool>) -> Resul
         committers.commit(&mut run, permit, manifest).await?;
     }
     committers.collect(&run).await?;
+    // The run that finished the job died between its last checkpoint and the mark of its commit: this was all that was left.
+    if let Some(manifest) = restore.as_ref().filter(|manifest| manifest.finished) {
+        return Ok(Outcome::Finished { epoch: manifest.epoch, before: true });
+    }
     match &restore {
         Some(manifest) => {
             tracing::info!(job = job.spec.name, generation = %run.generation(), epoch = %manifest.epoch, "restored");

@@ -6,10 +6,10 @@ mod imports {
     use crate::batch::BatchView;
     pub(crate) use crate::bindings::log::{enabled as log_enabled, write as log_write};
     pub(crate) use crate::bindings::metrics::{count, gauge, observe};
+    use crate::bindings::output;
     pub(crate) use crate::bindings::output::reject;
     pub(crate) use crate::bindings::snapshots::{read as snapshot_read, write as snapshot_write};
     pub(crate) use crate::bindings::timers::{now, wake_at};
-    use crate::bindings::{log, output};
 
     #[inline]
     pub(crate) fn emit(port: u32, batch: BatchView<'_>) {

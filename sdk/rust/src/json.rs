@@ -1,6 +1,6 @@
 //! JSON by serde: the configuration, and values of records (see [`crate::Record::json`] and [`crate::BatchBuilder::push_json`]).
 
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, DeserializeSeed};
 
 use crate::operator::Failure;
 
@@ -12,4 +12,26 @@ use crate::operator::Failure;
 /// A failure of kind `invalid` that says what is wrong and where.
 pub fn config<T: DeserializeOwned>(config: &str) -> Result<T, Failure> {
     serde_json::from_str(config).map_err(|error| Failure::invalid(format!("configuration is not acceptable: {error}")))
+}
+
+/// Appends a string as JSON, with quotes.
+pub fn push_text(to: &mut Vec<u8>, text: &str) {
+    serde_json::to_writer(to, text).expect("a string can be written as JSON, and a Vec takes all bytes");
+}
+
+/// Appends a number as JSON. A float that is not finite, which JSON does not have, becomes `null`.
+pub fn push_number(to: &mut Vec<u8>, number: impl serde::Serialize) {
+    serde_json::to_writer(to, &number).expect("a number can be written as JSON, and a Vec takes all bytes");
+}
+
+/// Reads a JSON document with a seed of serde: for operators that want a part of a document without building it.
+///
+/// # Errors
+///
+/// If `document` is not JSON as a whole, or is refused by the seed.
+pub fn read_with<'de, S: DeserializeSeed<'de>>(document: &'de [u8], seed: S) -> serde_json::Result<S::Value> {
+    let mut parser = serde_json::Deserializer::from_slice(document);
+    let value = seed.deserialize(&mut parser)?;
+    parser.end()?;
+    Ok(value)
 }

@@ -8,6 +8,8 @@ mod key;
 mod keyed;
 mod segments;
 mod table;
+mod timers;
+mod windows;
 
 #[cfg(feature = "postcard")]
 pub use codec::Postcard;
@@ -15,3 +17,5 @@ pub use codec::State;
 pub use key::Key;
 pub use keyed::KeyedState;
 pub use segments::{Part, Segments};
+pub use timers::{EventTimers, Timer};
+pub use windows::{Sorted, Windows};
