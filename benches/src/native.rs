@@ -80,7 +80,8 @@ fn view(batch: &Batch) -> BatchView<'_> {
     fn column(column: &Column) -> View<'_> {
         View::new(&column.offsets, &column.bytes, &column.nulls)
     }
-    BatchView::from_columns(&batch.timestamps, column(&batch.keys), column(&batch.values)).with_hashes(&batch.hashes)
+    BatchView::from_columns(&batch.timestamps, column(&batch.keys), column(&batch.values), column(&batch.headers))
+        .with_hashes(&batch.hashes)
 }
 
 /// Copies what is emitted, as the host copies it out of a guest.

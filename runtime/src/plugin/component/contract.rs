@@ -2,7 +2,7 @@
 //!
 //! Exports must be there whole: every function of the interface, with the types of the contract, by structure and by the names
 //! of fields and cases, since that is what the host's calls are made of. Imports may be fewer than the contract
-//! offers, never other. A patch version is not compared: 0.1.x fits 0.1.y (`wit/world.wit`, "How this package grows").
+//! offers, never other. A patch version is not compared: 0.1.x fits 0.1.y (`wit/worlds.wit`, "How this package grows").
 //!
 //! Comparing walks along the contract's types, which are few: how large a component's types are does not matter.
 
@@ -24,7 +24,7 @@ pub fn contract_files() -> [(&'static str, &'static str); 9] {
         ("snapshots.wit", include_str!("../../../../wit/snapshots.wit")),
         ("timers.wit", include_str!("../../../../wit/timers.wit")),
         ("types.wit", include_str!("../../../../wit/types.wit")),
-        ("world.wit", include_str!("../../../../wit/world.wit")),
+        ("worlds.wit", include_str!("../../../../wit/worlds.wit")),
     ]
 }
 

@@ -209,7 +209,7 @@ fn what_no_host_offers_may_not_be_imported_but_wasi_is_listed() {
     );
 
     let mut wasi = contract_with("import timers;", "import timers; import wasi:random/insecure@0.2.0;");
-    let world = wasi.iter_mut().find(|(name, _)| name == "world.wit").unwrap();
+    let world = wasi.iter_mut().find(|(name, _)| name == "worlds.wit").unwrap();
     world.1.push_str("\npackage wasi:random@0.2.0 { interface insecure { get: func() -> u64; } }\n");
     let component = componentize(&module(&wasi, "simple-operator", true)).unwrap();
     assert_eq!(validate(&component).unwrap().wasi, ["wasi:random/insecure@0.2.0"]);

@@ -103,6 +103,12 @@ impl<'a> Column<'a> {
         self.offsets
     }
 
+    /// Which rows have no value: bit `i % 8` of byte `i / 8`; empty where every row has one.
+    #[inline]
+    pub fn nulls(&self) -> &'a [u8] {
+        self.nulls
+    }
+
     /// How many bytes each row has, if every row has a value and all have the same length, which is not 0. Then
     /// `bytes().chunks_exact(width)` are the rows: the fastest way through a column.
     pub fn fixed_width(&self) -> Option<usize> {
