@@ -181,6 +181,17 @@ impl<V: State> Table<V> {
         self.entries.reserve_exact(keys.saturating_sub(self.entries.len()));
     }
 
+    /// Makes it as a new one, and keeps its memory where most of that was used.
+    pub(crate) fn clear(&mut self) {
+        let old = std::mem::take(self);
+        if old.slots.len() < (old.live as usize + 8) * 8 {
+            (self.slots, self.entries, self.dirty) = (old.slots, old.entries, old.dirty);
+            self.slots.fill(0);
+            self.entries.clear();
+            self.dirty.clear();
+        }
+    }
+
     /// The first entry with this tag plus one, or 0: a guess, to be checked by [`at`](Self::at). Touches only slots, so that many
     /// guesses overlap in the memory system.
     #[inline(always)]
@@ -666,5 +677,80 @@ impl<V: State> Table<V> {
             }
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::key::Key;
+
+    fn probe(text: &str) -> (Key<'_>, Probe<'_>) {
+        let key = Key::from(text);
+        (key, Probe::new(key.hash, key.bytes))
+    }
+
+    fn changed(table: &Table<u64>) -> Vec<u64> {
+        let Some(cut) = table.rare.as_ref().and_then(|rare| rare.cut.as_ref()) else { return Vec::new() };
+        cut.touched.iter().map(|index| *table.value(*index)).collect()
+    }
+
+    /// Else an entry that was last changed 16 million snapshots ago would pass for one that has just been.
+    #[test]
+    fn when_generations_run_out_only_what_has_changed_counts_as_changed() {
+        let mut table = Table::<u64>::default();
+        for (text, generation) in [("a", 1), ("b", 2), ("c", GENERATION_MAX)] {
+            *table.get_or_insert(&probe(text).1, generation) = u64::from(generation);
+            if generation != GENERATION_MAX {
+                table.begin_cut(false);
+                table.abandon(generation + 1);
+            }
+        }
+        table.renumber(GENERATION_MAX, 1);
+        table.begin_cut(false);
+        assert_eq!(changed(&table), [u64::from(GENERATION_MAX)]);
+        table.abandon(2);
+        // In generation 2 again: "b", which was changed in the first generation 2, is not taken for changed.
+        *table.get_mut(&probe("b").1, 2).expect("it is there") = 7;
+        *table.get_mut(&probe("a").1, 2).expect("it is there") = 8;
+        assert_eq!(table.changed(), 2);
+        table.begin_cut(false);
+        assert_eq!(changed(&table), [7, 8]);
+    }
+
+    /// Full buckets, wrap-around and removal from the middle of a run: all keys have the same few low bits.
+    #[test]
+    fn keys_whose_hashes_collide_are_told_apart() {
+        let mut table = Table::<u64>::default();
+        let keys: Vec<String> = (0..200).map(|n| format!("key {n}")).collect();
+        let hash = |n: usize| [7, u64::from(u32::MAX), 6][n % 3];
+        let probe = |n: usize| Probe::new(hash(n), keys[n].as_bytes());
+        for n in 0..200 {
+            *table.get_or_insert(&probe(n), 1) = n as u64;
+        }
+        for n in (0..200).step_by(2) {
+            assert_eq!(table.remove(&probe(n), 1), Some(n as u64));
+        }
+        for n in 0..200 {
+            assert_eq!(table.get(&probe(n)).copied(), (n % 2 == 1).then_some(n as u64), "{n}");
+        }
+        let order: Vec<u64> = table.ordered().map(|index| *table.value(index)).collect();
+        let mut expected: Vec<usize> = (1..200).step_by(2).collect();
+        expected.sort_by_key(|n| (hash(*n), keys[*n].clone()));
+        assert_eq!(order, expected.iter().map(|n| *n as u64).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn memory_of_removed_keys_is_used_again() {
+        let mut table = Table::<u64>::default();
+        for n in 0..10_000_u32 {
+            let text = format!("a key of more than sixteen bytes, number {n}");
+            let (_, probe) = probe(&text);
+            *table.get_or_insert(&probe, 1) = 1;
+            table.remove(&probe, 1);
+        }
+        assert_eq!(table.entries.len(), 1);
+        assert!(table.rare.as_ref().is_some_and(|rare| rare.long_keys.len() < 20_000));
+        assert_eq!((table.len(), table.changed()), (0, 0));
     }
 }

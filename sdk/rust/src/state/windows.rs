@@ -25,7 +25,7 @@ const OPEN: i64 = i64::MIN;
 /// A window is named by a number, usually its end in event time. [`close_before`](Self::close_before) says up to which number windows are
 /// over, which is part of the state: a record that comes late is known as such after a restore, too.
 ///
-/// Each open window takes about 7 KiB beside its keys, at 128 key groups.
+/// Each open window takes about 7 KiB beside its keys, at 128 key groups. The memory of the window that was removed last is kept for the next.
 pub struct Windows<V> {
     name: String,
     groups: Groups,
@@ -35,6 +35,8 @@ pub struct Windows<V> {
     closed: Vec<i64>,
     changes: Vec<Changes<V>>,
     scratch: Scratch,
+    /// The memory of the last window that was removed, for the next one: it will be about as large.
+    spare: Vec<Table<V>>,
 }
 
 /// What there is to say of a key group beside its tables.
@@ -97,6 +99,7 @@ impl<V: State> Windows<V> {
             changes,
             groups,
             scratch: Scratch::default(),
+            spare: Vec::new(),
         }
     }
 
@@ -224,21 +227,31 @@ impl<V: State> Windows<V> {
     /// Removes a window with all its keys.
     pub fn remove(&mut self, window: i64) {
         let Some(tables) = self.windows.remove(&window) else { return };
-        for (table, changes) in tables.into_iter().zip(&mut self.changes) {
+        self.spare.clear();
+        for (mut table, changes) in tables.into_iter().zip(&mut self.changes) {
             if table.stored {
                 changes.removed.push(window);
             }
-            if table.has_cut()
-                && let Some(cut) = &mut changes.cut
-            {
-                cut.kept.insert(window, table);
+            match &mut changes.cut {
+                Some(cut) if table.has_cut() => {
+                    cut.kept.insert(window, table);
+                    self.spare.push(Table::default());
+                }
+                _ => {
+                    table.clear();
+                    self.spare.push(table);
+                }
             }
         }
     }
 
     fn tables(&mut self, window: i64) -> &mut [Table<V>] {
         let groups = self.groups.len();
-        self.windows.entry(window).or_insert_with(|| (0..groups).map(|_| Table::default()).collect())
+        let spare = &mut self.spare;
+        self.windows.entry(window).or_insert_with(|| match spare.is_empty() {
+            true => (0..groups).map(|_| Table::default()).collect(),
+            false => std::mem::take(spare),
+        })
     }
 }
 
