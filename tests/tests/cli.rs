@@ -245,7 +245,7 @@ fn damage_is_found_named_and_refused_and_nothing_starts_empty() {
             damage(object, &whole);
             let (code, stdout, stderr) =
                 place.run(&["checkpoint", "verify", "pipeline.toml", "-e", &newest.to_string()]);
-            assert_eq!(code, 4, "verify, {what} in {name}: {stdout}{stderr}");
+            assert!(matches!(code, 2 | 4), "verify, {what} in {name}: {code} {stdout}{stderr}");
             let (code, _, stderr) = place.run(&["run", "pipeline.toml"]);
             assert_eq!(code, 4, "run, {what} in {name}: {stderr}");
             if !(object == &manifest && what == "a missing file") {

@@ -22,7 +22,6 @@ pub(super) struct Pipeline {
     pub(super) plugins: BTreeMap<NodeName, Found>,
     pub(super) plan: Plan,
     pub(super) guarantees: Guarantees,
-    pub(super) store: Store,
 }
 
 /// Why a pipeline cannot run.
@@ -63,15 +62,14 @@ impl Pipeline {
     /// Reads a pipeline file and everything it names.
     pub(super) async fn load(path: &Path) -> Result<Self, PipelineFault> {
         let (text, spec) = read_spec(path)?;
-        let store = open_store(&spec)?;
         let host = plugin_host()?;
         let folders = PluginFolders::standard();
         let mut plugins = BTreeMap::new();
         let mut faults = Vec::new();
         for operator in &spec.operators {
             let fetch = |digest: &str| {
-                let (store, digest) = (store.clone(), digest.to_owned());
-                async move { fetch(&store, &digest).await }.boxed()
+                let (store, digest) = (open_store(&spec), digest.to_owned());
+                async move { fetch(store, &digest).await }.boxed()
             };
             match folders.find(&host, &operator.plugin, &spec.dir, &fetch).await {
                 Ok(found) => {
@@ -89,7 +87,7 @@ impl Pipeline {
         let plan = Plan::build(&spec, &descriptors)?;
         let snapshots = plugins.iter().map(|(name, found)| (name.clone(), found.plugin.has_snapshot_code())).collect();
         let guarantees = guarantees(&spec, &plan, &descriptors, &snapshots)?;
-        Ok(Self { text, spec, plugins, plan, guarantees, store })
+        Ok(Self { text, spec, plugins, plan, guarantees })
     }
 
     /// What each plugin says about itself.
@@ -122,7 +120,8 @@ fn descriptors(plugins: &BTreeMap<NodeName, Found>) -> BTreeMap<NodeName, Descri
 }
 
 /// A plugin of the store, by the digest that the pipeline names.
-async fn fetch(store: &Store, digest: &str) -> Result<Option<Vec<u8>>, String> {
+async fn fetch(store: Result<Store, Error>, digest: &str) -> Result<Option<Vec<u8>>, String> {
+    let store = store.map_err(|e| e.chain())?;
     let hash = blake3::Hash::from_hex(digest).map_err(|e| format!("digest {digest:?} is not one: {e}"))?;
     let bytes = store.get_plugin(*hash.as_bytes()).await.map_err(|e| e.to_string())?;
     Ok(Some(bytes.to_vec()))

@@ -8,7 +8,7 @@ use clap::Args;
 use tokio::sync::watch;
 
 use super::output::{count, print, print_json};
-use super::pipeline::{Pipeline, PipelineFault};
+use super::pipeline::{Pipeline, PipelineFault, open_store};
 use super::progress::Progress;
 use crate::checkpoint::{Start, Store, history};
 use crate::clock::Clock;
@@ -44,7 +44,7 @@ impl RunArgs {
 
     async fn run_job(self) -> Result<(), Error> {
         let pipeline = Pipeline::load(&self.pipeline).await?;
-        let store = pipeline.store.clone();
+        let store = open_store(&pipeline.spec)?;
         store.probe().await?;
         for found in pipeline.plugins.values() {
             store.put_plugin(found.bytes.clone().into()).await?;

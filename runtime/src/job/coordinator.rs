@@ -32,7 +32,7 @@ const DOUBT_DELAY: Duration = Duration::from_millis(100);
 /// The hub of one run.
 pub(super) struct Coordinator<'a> {
     pub(super) job: &'a Job,
-    pub(super) run: Run,
+    pub(super) run: &'a mut Run,
     pub(super) committers: Committers,
     pub(super) events: mpsc::Receiver<Event>,
     pub(super) barriers: Vec<mpsc::Sender<Barrier>>,
@@ -213,13 +213,13 @@ impl Coordinator<'_> {
         metrics.checkpoint_micros.store(micros, Relaxed);
         metrics.checkpoint_micros_max.fetch_max(micros, Relaxed);
         metrics.checkpoint_micros_sum.fetch_add(micros, Relaxed);
-        self.committers.commit(&mut self.run, permit, &manifest).await?;
+        self.committers.commit(self.run, permit, &manifest).await?;
         self.parent = Some(epoch);
         metrics.epoch.store(epoch.0, Relaxed);
         metrics.checkpoints.fetch_add(1, Relaxed);
         tracing::debug!(%epoch, ?took, bytes, "checkpoint complete");
         if manifest.finished || epoch.0.is_multiple_of(COLLECT_EVERY) {
-            let collected = collect(&mut self.run, self.job.spec.checkpoint.retain).await?;
+            let collected = collect(self.run, self.job.spec.checkpoint.retain).await?;
             tracing::debug!(?collected, "collected garbage");
         }
         Ok(())

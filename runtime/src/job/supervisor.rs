@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use super::commit::Committers;
 use super::coordinator::{Coordinator, note_restart};
 use super::{Job, Outcome};
-use crate::checkpoint::{Begun, Manifest, Start, begin};
+use crate::checkpoint::{Begun, Manifest, Run, Start, begin};
 use crate::error::{Error, ErrorKind};
 use crate::flow::{Blueprint, FlowContext, TaskError, Tasks};
 use crate::model::TaskId;
@@ -27,15 +27,18 @@ pub(super) async fn run(job: &Job, start: Start, mut stop: watch::Receiver<bool>
     let settings = &job.spec.restart;
     let mut start = start;
     let mut in_a_row = 0;
+    let mut before: Option<Run> = None;
     loop {
         let complete = job.metrics.checkpoints.load(Relaxed);
-        let error = match run_once(job, start, stop.clone()).await {
+        let error = match run_once(job, start, stop.clone(), &mut before).await {
             Ok(outcome) => return Ok(outcome),
             Err(Failure::Final(error)) => return Err(error),
             Err(Failure::MayPass(error)) => error,
         };
-        // `--fresh` and `--from` are in the log now: a restart goes on with what they began.
-        start = Start::Resume;
+        // With a claim, `--fresh` and `--from` are in the log: a restart goes on with what they began.
+        if before.is_some() {
+            start = Start::Resume;
+        }
         if job.metrics.checkpoints.load(Relaxed) > complete {
             in_a_row = 0;
         }
@@ -86,12 +89,43 @@ impl From<TaskError> for Failure {
 }
 
 /// One run: claim, recover, work.
-async fn run_once(job: &Job, start: Start, stop: watch::Receiver<bool>) -> Result<Outcome, Failure> {
-    let (mut run, restore, commit_needed) =
+///
+/// `before` is the run of this process that came before it, and becomes this one. If somebody else has claimed the job since, it
+/// is theirs: a restart by itself must not take it back (I7).
+async fn run_once(
+    job: &Job,
+    start: Start,
+    stop: watch::Receiver<bool>,
+    before: &mut Option<Run>,
+) -> Result<Outcome, Failure> {
+    if let Some(before) = before {
+        before.check_fence().await.map_err(Error::from)?;
+    }
+    let (run, restore, commit_needed) =
         match begin(&job.store, &job.spec.name, start, &job.clock).await.map_err(Error::from)? {
             Begun::Finished(manifest) => return Ok(Outcome::Finished { epoch: manifest.epoch, before: true }),
             Begun::Run { run, restore, commit_needed } => (run, restore, commit_needed),
         };
+    let worked = work(job, before.insert(run), restore, commit_needed, stop).await;
+    if let (Err(_), Some(run)) = (&worked, &before) {
+        // Whatever failed first: if the job was taken over, this is what there is to say.
+        if let Err(error) = run.check_fence().await.map_err(Error::from)
+            && error.kind() == ErrorKind::Superseded
+        {
+            return Err(Failure::Final(error));
+        }
+    }
+    worked
+}
+
+/// Recovers and works, until the end or the first failure.
+async fn work(
+    job: &Job,
+    run: &mut Run,
+    restore: Option<Manifest>,
+    commit_needed: bool,
+    stop: watch::Receiver<bool>,
+) -> Result<Outcome, Failure> {
     if let Some(manifest) = &restore {
         check_shape(job, manifest)?;
     }
@@ -100,9 +134,9 @@ async fn run_once(job: &Job, start: Start, stop: watch::Receiver<bool>) -> Resul
     if let (Some(manifest), true) = (&restore, commit_needed) {
         tracing::info!(epoch = %manifest.epoch, "the last checkpoint was not committed: committing it now");
         let permit = run.permit_tip().await.map_err(Error::from)?;
-        committers.commit(&mut run, permit, manifest).await?;
+        committers.commit(run, permit, manifest).await?;
     }
-    committers.collect(&run).await?;
+    committers.collect(run).await?;
     // The run that finished the job died between its last checkpoint and the mark of its commit: this was all that was left.
     if let Some(manifest) = restore.as_ref().filter(|manifest| manifest.finished) {
         return Ok(Outcome::Finished { epoch: manifest.epoch, before: true });
