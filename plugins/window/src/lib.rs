@@ -68,8 +68,9 @@ impl Operator for Window {
     fn open(config: &str, task: &TaskInfo) -> Result<Self, Failure> {
         let config = Config::parse(json::config(config)?)?;
         let state = match &config.field {
-            None => Tumbling::Counts(Windows::new("counts", task)),
-            Some(pointer) => Tumbling::Values(Windows::new("values", task), pointer.clone()),
+            // With another size, windows that are open would not be what their results say: that is another state.
+            None => Tumbling::Counts(Windows::new(&format!("counts/{}", config.size), task)),
+            Some(field) => Tumbling::Values(Windows::new(&format!("values/{}", config.size), task), field.clone()),
         };
         Ok(Self { config, state, segments: Segments::new(task), out: BatchBuilder::new(), firing: Firing::default() })
     }

@@ -103,12 +103,12 @@ fn records_of_closed_windows_go_to_the_second_port_as_they_came() {
     // Behind the watermark, but its window is still open.
     let in_time = Row::new("k", "in time").at(HOUR);
     h.process(0, &[late.clone(), in_time]).unwrap();
-    assert_eq!(h.take(1), [late.clone()]);
+    assert_eq!(h.take(1), std::slice::from_ref(&late));
     assert_eq!(h.metric("late_records"), Some(1.0));
     let checkpoint = h.snapshot().unwrap();
     // Also after a restore, before any watermark has come.
     let mut restored = Harness::<Window>::restore(r#"{"size":"1h"}"#, &checkpoint).unwrap();
-    restored.process(0, &[late.clone()]).unwrap();
+    restored.process(0, std::slice::from_ref(&late)).unwrap();
     assert_eq!(restored.take(1), [late]);
     restored.advance(HOUR + 5).unwrap();
     assert_eq!(restored.take(0), []);
@@ -139,6 +139,22 @@ fn what_cannot_be_aggregated_is_rejected_with_the_reason_and_the_rest_is_counted
     assert_eq!(reasons.len(), 5);
     h.advance(END_OF_TIME).unwrap();
     assert!(h.take(0)[0].text().contains(r#""count":1,"#));
+}
+
+#[test]
+fn state_of_other_windows_is_refused() {
+    let mut h = harness(r#"{"size":"1h"}"#);
+    h.process(0, &[Row::new("k", "1").at(1)]).unwrap();
+    let checkpoint = h.snapshot().unwrap();
+    for other in [r#"{"size":"2h"}"#, r#"{"size":"1h","field":"/x"}"#] {
+        let refused = Harness::<Window>::restore(other, &checkpoint).map(|_| ()).unwrap_err();
+        assert!(
+            refused.message.contains("\"counts/3600000000\", which this plugin does not have"),
+            "{}",
+            refused.message
+        );
+    }
+    assert!(Harness::<Window>::restore(r#"{"size":"60m"}"#, &checkpoint).is_ok());
 }
 
 #[test]

@@ -75,6 +75,7 @@ mod wasm {
     use crate::snapshot::{SnapshotReader, SnapshotWriter};
 
     /// Holds the one operator of a component.
+    #[allow(missing_debug_implementations, reason = "only the macros see it")]
     pub struct Slot<T>(RefCell<Option<T>>);
 
     // SAFETY: a component has one thread, and weir's contract one call at a time.

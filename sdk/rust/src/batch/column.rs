@@ -240,7 +240,8 @@ impl ColumnBuilder {
         }
     }
 
-    /// Makes the last `rows - to` rows undone.
+    /// Takes back the rows from `to` on.
+    #[cfg(any(feature = "json", feature = "postcard"))]
     pub(crate) fn truncate(&mut self, to: usize) {
         if to >= self.rows {
             return;
@@ -265,6 +266,7 @@ impl ColumnBuilder {
         }
     }
 
+    #[cfg(any(feature = "json", feature = "postcard"))]
     fn all_null(&self) -> bool {
         (0..self.rows).all(|row| self.view().get(row).is_none())
     }

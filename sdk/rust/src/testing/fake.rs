@@ -84,7 +84,8 @@ impl Fake {
 }
 
 fn cut(reason: &str) -> String {
-    reason[..reason.floor_char_boundary(REASON_BYTES)].to_owned()
+    let end = (0..=REASON_BYTES.min(reason.len())).rev().find(|at| reason.is_char_boundary(*at));
+    reason[..end.unwrap_or(0)].to_owned()
 }
 
 impl Imports for Fake {
