@@ -15,7 +15,7 @@ PLUGINS_OUT := $(TARGET)/release/plugins
 GUEST_TARGET := $(TARGET)/guests
 PLUGINS := count window
 # Crates outside of the workspace, each with a lock file of its own.
-GUEST_MANIFESTS := plugins/Cargo.toml $(wildcard tests/guests/Cargo.toml tests/guests/*/Cargo.toml examples/*/Cargo.toml examples/*/*/Cargo.toml)
+GUEST_MANIFESTS := plugins/Cargo.toml benches/guests/Cargo.toml $(wildcard tests/guests/Cargo.toml tests/guests/*/Cargo.toml examples/*/Cargo.toml examples/*/*/Cargo.toml)
 
 export CARGO_TARGET_DIR := $(TARGET)
 export RUST_BACKTRACE ?= 1
@@ -51,7 +51,7 @@ test: check-format check-lints check-docs build test-native test-plugins ## ever
 
 check-format:
 	cargo fmt --all --check
-	for manifest in $(GUEST_MANIFESTS); do cargo fmt --check --manifest-path $$manifest; done
+	for manifest in $(GUEST_MANIFESTS); do cargo fmt --all --check --manifest-path $$manifest; done
 
 check-lints:
 	cargo clippy --release --workspace --all-targets -- -D warnings

@@ -11,3 +11,4 @@ pub use job::{Measured, guest, run};
 pub use native::{Native, native};
 pub use pass::Pass;
 pub use weir_tests::guests::component;
+pub use weir_tests::root;

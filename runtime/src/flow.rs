@@ -53,6 +53,9 @@ use task::InboxTask;
 
 type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
+/// Makes an instance for a subtask and opens it.
+pub type OpenOperator = dyn Fn(TaskInfo) -> BoxFuture<Result<Box<dyn Operator>, OperatorError>> + Send + Sync;
+
 /// The code of an operator node: a component, or native code in the benches.
 #[derive(Clone)]
 pub struct OperatorCode {
@@ -60,8 +63,8 @@ pub struct OperatorCode {
     pub descriptor: Descriptor,
     /// The blake3 of its bytes; zeros for native code.
     pub digest: [u8; 32],
-    /// Makes an instance for a subtask and opens it.
-    pub open: Arc<dyn Fn(TaskInfo) -> BoxFuture<Result<Box<dyn Operator>, OperatorError>> + Send + Sync>,
+    /// Makes its instances.
+    pub open: Arc<OpenOperator>,
 }
 
 impl std::fmt::Debug for OperatorCode {
@@ -242,11 +245,7 @@ impl Blueprint<'_> {
             groups: groups_of_subtask(task.subtask, parallelism, self.spec.key_groups),
             seed: seed(self.job_id, task),
         };
-        let failed = |while_doing: &str, source| TaskError::Operator {
-            task: task.clone(),
-            while_doing: while_doing.to_owned(),
-            source,
-        };
+        let failed = |while_doing: &str, source| TaskError::operator(task, while_doing.to_owned(), source);
         let mut operator = (code.open)(info).await.map_err(|e| failed("while it was opened", e))?;
         let mut segments = None;
         if let Some((node, entry)) = entry {

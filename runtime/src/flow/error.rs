@@ -23,7 +23,7 @@ pub enum TaskError {
         while_doing: String,
         /// Why.
         #[source]
-        source: OperatorError,
+        source: Box<OperatorError>,
     },
     /// The source or the sink failed.
     #[error("{task} failed")]
@@ -32,7 +32,7 @@ pub enum TaskError {
         task: TaskId,
         /// Why.
         #[source]
-        source: ConnectorError,
+        source: Box<ConnectorError>,
     },
     /// The protocol between tasks was broken: a defect of weir.
     #[error("{task} got its elements out of order")]
@@ -50,7 +50,7 @@ pub enum TaskError {
         task: TaskId,
         /// Why.
         #[source]
-        source: KeyFault,
+        source: Box<KeyFault>,
     },
     /// Records were put aside and the node does not allow that.
     #[error("{task} rejected {count} records, the first because: {reason}")]
@@ -87,12 +87,16 @@ impl From<Closed> for TaskError {
 }
 
 impl TaskError {
+    pub(super) fn operator(task: &TaskId, while_doing: String, source: OperatorError) -> Self {
+        Self::Operator { task: task.clone(), while_doing, source: Box::new(source) }
+    }
+
     pub(super) fn inbox(task: &TaskId, source: InboxFault) -> Self {
         Self::Inbox { task: task.clone(), source }
     }
 
     pub(super) fn key(task: &TaskId, source: KeyFault) -> Self {
-        Self::Key { task: task.clone(), source }
+        Self::Key { task: task.clone(), source: Box::new(source) }
     }
 
     pub(super) fn rejected(task: &TaskId, count: u64, reason: &str) -> Self {
@@ -100,14 +104,14 @@ impl TaskError {
     }
 
     pub(super) fn connector(task: &TaskId, source: ConnectorError) -> Self {
-        Self::Connector { task: task.clone(), source }
+        Self::Connector { task: task.clone(), source: Box::new(source) }
     }
 
     /// Whether starting over from the last checkpoint may help. The same record would fail in the same way, and what
     /// a person has to change is not changed by waiting.
     pub fn may_pass(&self) -> bool {
         match self {
-            Self::Operator { source, .. } => !matches!(source, OperatorError::Invalid(_)),
+            Self::Operator { source, .. } => !matches!(**source, OperatorError::Invalid(_)),
             Self::Connector { source, .. } => source.kind == ConnectorErrorKind::Transient,
             Self::Closed | Self::Inbox { .. } | Self::Panic { .. } => true,
             Self::Key { .. } | Self::Rejected { .. } | Self::Restore { .. } => false,
@@ -152,7 +156,7 @@ impl From<TaskError> for Error {
             outer = outer.help(help);
         }
         match error {
-            TaskError::Operator { source, .. } => outer.caused_by(with_backtrace(source)),
+            TaskError::Operator { source, .. } => outer.caused_by(with_backtrace(*source)),
             TaskError::Connector { source, .. } => outer.caused_by(source),
             TaskError::Inbox { source, .. } => outer.caused_by(source),
             TaskError::Key { source, .. } => outer.caused_by(source),

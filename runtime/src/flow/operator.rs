@@ -109,7 +109,7 @@ impl OperatorStage {
                     tries += 1;
                 }
                 Err(source) => {
-                    return Err(TaskError::Operator { task: task.clone(), while_doing: describe(call), source });
+                    return Err(TaskError::operator(task, describe(call), source));
                 }
             }
         }
@@ -134,10 +134,8 @@ impl OperatorStage {
         let (segments, mode) = self.settled().await;
         let mut chunks = Chunks::default();
         if self.stateful {
-            let failed = |source| TaskError::Operator {
-                task: task.clone(),
-                while_doing: format!("while it wrote its state for epoch {}", barrier.epoch),
-                source,
+            let failed = |source| {
+                TaskError::operator(task, format!("while it wrote its state for epoch {}", barrier.epoch), source)
             };
             while !self.operator.snapshot(barrier.epoch, mode, &mut chunks).await.map_err(failed)? {}
         }

@@ -218,7 +218,7 @@ impl Coordinator<'_> {
         metrics.epoch.store(epoch.0, Relaxed);
         metrics.checkpoints.fetch_add(1, Relaxed);
         tracing::debug!(%epoch, ?took, bytes, "checkpoint complete");
-        if manifest.finished || epoch.0 % COLLECT_EVERY == 0 {
+        if manifest.finished || epoch.0.is_multiple_of(COLLECT_EVERY) {
             let collected = collect(&mut self.run, self.job.spec.checkpoint.retain).await?;
             tracing::debug!(?collected, "collected garbage");
         }

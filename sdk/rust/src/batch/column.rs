@@ -39,7 +39,8 @@ impl<'a> Column<'a> {
         if offsets.windows(2).any(|pair| pair[1] - pair[0] > 16 << 20) {
             return fault("a row of more than 16 MiB");
         }
-        if !nulls.is_empty() && (nulls.len() != rows.div_ceil(8) || rows % 8 != 0 && nulls[rows / 8] >> (rows % 8) != 0)
+        if !nulls.is_empty()
+            && (nulls.len() != rows.div_ceil(8) || !rows.is_multiple_of(8) && nulls[rows / 8] >> (rows % 8) != 0)
         {
             return fault("null bits do not fit the rows");
         }
@@ -183,7 +184,7 @@ impl ColumnBuilder {
         }
         let result = write(&mut self.bytes);
         self.offsets.push(self.bytes.len() as u32);
-        if !self.nulls.is_empty() && self.rows % 8 == 0 {
+        if !self.nulls.is_empty() && self.rows.is_multiple_of(8) {
             self.nulls.push(0);
         }
         self.rows += 1;
@@ -233,7 +234,7 @@ impl ColumnBuilder {
         self.offsets.resize(rows + 1, 0);
         if rows > 0 {
             self.nulls.resize(rows.div_ceil(8), 0xff);
-            if rows % 8 != 0 {
+            if !rows.is_multiple_of(8) {
                 self.nulls[rows / 8] = (1 << (rows % 8)) - 1;
             }
         }
@@ -251,7 +252,7 @@ impl ColumnBuilder {
         }
         if !self.nulls.is_empty() {
             self.nulls.truncate(to.div_ceil(8));
-            if to % 8 != 0
+            if !to.is_multiple_of(8)
                 && let Some(last) = self.nulls.last_mut()
             {
                 *last &= (1 << (to % 8)) - 1;
