@@ -8,8 +8,8 @@
 //!            chained edges         └ exchange, then a channel for each pair of subtasks
 //! ```
 //!
-//! Read the files in this order and you follow one record: [`source`], [`stage`], [`exchange`], [`channel`], [`inbox`],
-//! [`task`], [`operator`], [`sink`]. This file turns a [`Plan`] into tasks: which stages share one, which channels join them, and
+//! Read the files in this order and you follow one record: `source`, `stage`, `exchange`, `channel`, `inbox`, `task`,
+//! `operator`, `sink`. This file turns a [`Plan`] into tasks: which stages share one, which channels join them, and
 //! what each of them is restored from.
 
 use std::collections::BTreeMap;

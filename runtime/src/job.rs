@@ -8,7 +8,7 @@
 //!                              └───► superseded        a newer run has claimed the job
 //! ```
 //!
-//! [`supervisor`] walks through these states, [`coordinator`] is the hub of the ring while a job runs, and [`commit`] makes sinks publish
+//! `supervisor` walks through these states, `coordinator` is the hub of the ring while a job runs, and `commit` makes sinks publish
 //! what a manifest names. All three ask the log what happened; none remembers it across a restart.
 
 use std::collections::BTreeMap;

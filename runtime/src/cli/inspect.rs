@@ -235,7 +235,12 @@ impl From<&Manifest> for Shown {
                 segments: entry.segments.len(),
                 deltas: entry.segments.iter().filter(|segment| segment.kind == SegmentKind::Delta).count(),
                 state_bytes: entry.segments.iter().map(|segment| segment.bytes).sum(),
-                splits: entry.positions.iter().map(|position| position.split.clone()).collect(),
+                splits: entry
+                    .positions
+                    .iter()
+                    .map(|p| p.split.clone())
+                    .filter(|split| !split.starts_with('*'))
+                    .collect(),
             })
         });
         let committables = manifest.nodes.iter().filter(|node| !node.committables.is_empty()).map(|node| {

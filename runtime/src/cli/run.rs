@@ -112,7 +112,9 @@ impl RunArgs {
         let name = &job.spec.name;
         let line = match outcome {
             Outcome::Finished { epoch, before: true } => {
-                format!("job {name} has finished before, with checkpoint {epoch}; --fresh runs it again")
+                format!(
+                    "job {name} has finished before, with checkpoint {epoch}; to run it again, remove its output and add --fresh"
+                )
             }
             Outcome::Finished { epoch, before: false } => format!("job {name} has finished with checkpoint {epoch}"),
             Outcome::Stopped { epoch } => {

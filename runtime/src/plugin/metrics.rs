@@ -1,13 +1,13 @@
 //! Numbers that plugins report, kept for whoever wants to read them.
 //!
 //! One table for each subtask; a restarted instance goes on with the table of its predecessor. A subtask has at most
-//! 64 series: what a guest names is not allowed to fill the host's memory.
+//! 256 series: what a guest names is not allowed to fill the host's memory.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Series of one subtask.
-pub(super) const SERIES_MAX: usize = 64;
+pub(super) const SERIES_MAX: usize = 256;
 
 /// The longest name of a series, in bytes.
 pub(super) const NAME_BYTES_MAX: usize = 64;

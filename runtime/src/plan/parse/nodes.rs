@@ -185,7 +185,7 @@ fn plugin(cx: &mut Context<'_>, s: &Section<'_, '_>, text: &str) -> Option<Plugi
         return Some(PluginRef::Digest(digits.to_ascii_lowercase()));
     }
     if text.contains('/') || text.ends_with(".wasm") {
-        return Some(PluginRef::Path(below(cx.dir, text)));
+        return Some(PluginRef::Path(text.into()));
     }
     let (name, version) = text.split_once('@').map_or((text, None), |(name, version)| (name, Some(version)));
     if let Some(what) = name_fault(name) {
@@ -298,12 +298,12 @@ pub(super) fn sink(
     let mut path = None;
     if which == Some(Which::File) {
         s.require(cx, "path", "the folder that it writes: path = \"out\"");
-        path = s.filled(cx, "path", "path = \"out\"").map(|text| (below(cx.dir, text), s.span_of("path")));
+        path = s.filled(cx, "path", "path = \"out\"").map(str::to_owned);
     }
     let (inputs, inputs_whole) = inputs::read(cx, s);
     let parallelism = parallelism(cx, s, key_groups);
     let connector = match which {
-        Some(Which::File) => path.clone().map(|(path, _)| SinkConnector::File(FileSinkSpec { path, format })),
+        Some(Which::File) => path.clone().map(|path| SinkConnector::File(FileSinkSpec { path: path.into(), format })),
         Some(Which::Stdout) => Some(SinkConnector::Stdout(format)),
         Some(Which::Blackhole) => Some(SinkConnector::Blackhole),
         None => None,
@@ -316,5 +316,6 @@ pub(super) fn sink(
         connector,
     });
     let (kind, span) = (Kind::Sink, s.place.clone());
+    let path = path.map(|path| (below(cx.dir, &path), s.span_of("path")));
     (Draft { kind, name, span, parallelism, inputs, inputs_whole, dead_letter: None, path }, spec)
 }

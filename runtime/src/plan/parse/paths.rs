@@ -6,7 +6,7 @@
 use std::path::{Component, Path, PathBuf};
 
 /// A path below the folder of the pipeline file, or an absolute one as it is; without `.` steps.
-pub(super) fn below(dir: &Path, path: &str) -> PathBuf {
+pub(super) fn below(dir: &Path, path: impl AsRef<Path>) -> PathBuf {
     let joined: PathBuf = dir.join(path).components().filter(|step| *step != Component::CurDir).collect();
     if joined.as_os_str().is_empty() { PathBuf::from(".") } else { joined }
 }

@@ -41,7 +41,6 @@ fn store_url(cx: &mut Context<'_>, s: &Section<'_, '_>, url: &str) -> String {
             };
             Some(("is not a URL".to_owned(), format!("write {}", quote(&format!("file://{path}")))))
         }
-        Some(("memory", _)) => None,
         Some(("file", path)) if path.starts_with('/') || path.starts_with("./") || path.starts_with("../") => None,
         Some(("file", "." | "..")) => None,
         Some(("file", path)) => {

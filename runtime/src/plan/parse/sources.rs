@@ -1,6 +1,6 @@
 //! `[source.NAME]`: the keys of each connector, and those that all have.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use super::nodes::{Draft, Kind, on_error, parallelism};
@@ -73,7 +73,7 @@ pub(super) fn source(
     let connector = match which {
         Some(Which::File) => {
             let spec = file_source(cx, s);
-            path = spec.as_ref().map(|spec| (root_of_glob(&spec.path), s.span_of("path")));
+            path = spec.as_ref().map(|spec| (below(cx.dir, root_of_glob(&spec.path)), s.span_of("path")));
             spec.map(SourceConnector::File)
         }
         Some(Which::Generator) => Some(SourceConnector::Generator(generator(cx, s))),
@@ -146,27 +146,23 @@ fn file_source(cx: &mut Context<'_>, s: &Section<'_, '_>) -> Option<FileSourceSp
     let packed = [("auto", Compression::Auto), ("none", Compression::None), ("gzip", Compression::Gzip)];
     let compression = s.choice(cx, "compression", &packed).unwrap_or(Compression::Auto);
     let follow = s.flag(cx, "follow", false);
-    let path = s.filled(cx, "path", "path = \"data/*.csv\"").and_then(|text| glob_below(cx, s, text));
+    let path = s.filled(cx, "path", "path = \"data/*.csv\"").and_then(|text| glob(cx, s, text));
     Some(FileSourceSpec { path: path?, format: format?, compression, follow })
 }
 
-/// A glob below the folder of the pipeline file; what looks like a wildcard in the folder's own name is none.
-fn glob_below(cx: &mut Context<'_>, s: &Section<'_, '_>, text: &str) -> Option<String> {
+/// The glob as it is written, if it is one. It starts at the folder of the pipeline file, or at the root.
+fn glob(cx: &mut Context<'_>, s: &Section<'_, '_>, text: &str) -> Option<String> {
     if let Err(fault) = glob::Pattern::new(text) {
         let message = format!("`path` of {} is {}, which is not a glob: {}", s.what, quote(text), fault.msg);
         cx.error(s.span_of("path"), message, "write [[] for a bracket, [*] for a star and [?] for a question mark");
         return None;
     }
-    if Path::new(text).is_absolute() {
-        return Some(text.to_owned());
-    }
-    let Some(dir) = cx.dir.to_str() else {
+    if Path::new(text).is_relative() && cx.dir.to_str().is_none() {
         let message = format!("the folder {:?} of the pipeline file has a name that is not UTF-8", cx.dir);
         cx.error(s.span_of("path"), message, "rename the folder, or write an absolute path");
         return None;
-    };
-    let escaped = PathBuf::from(glob::Pattern::escape(dir));
-    below(&escaped, text).to_str().map(str::to_owned)
+    }
+    Some(text.to_owned())
 }
 
 impl Default for CsvSpec {

@@ -177,7 +177,7 @@ fn an_export_with_another_signature_is_named_with_both() {
 
 #[test]
 fn a_function_that_is_missing_is_named_with_its_type() {
-    let files = contract_with("wake: func() -> result<progress, failure>;", "");
+    let files = contract_with("@since(version = 0.1.0)\n  wake: func() -> result<progress, failure>;", "");
     assert_eq!(
         problems(&files, "simple-operator"),
         ["the export weir:plugin/processor@0.1.0 lacks wake: func() -> result<progress, failure>"]
