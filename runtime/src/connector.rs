@@ -75,6 +75,18 @@ pub fn committer(spec: &SinkSpec, dir: &Path, job: JobId) -> Result<Option<Box<d
     })
 }
 
+/// Finds out whether a new history of a job could write to a sink: before the old one is left.
+///
+/// # Errors
+///
+/// [`ConnectorErrorKind::Mismatch`] if the destination holds the output of another history.
+pub fn check_unowned(spec: &SinkSpec, dir: &Path) -> Result<(), ConnectorError> {
+    match &spec.connector {
+        SinkConnector::File(file) => file_sink::check_unowned(file, dir),
+        SinkConnector::Stdout(_) | SinkConnector::Blackhole => Ok(()),
+    }
+}
+
 /// What a sink can promise.
 pub fn guarantee(connector: &SinkConnector) -> Guarantee {
     match connector {

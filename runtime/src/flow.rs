@@ -95,7 +95,7 @@ pub struct Tasks {
     /// Each task with the subtask at its head.
     pub tasks: Vec<(TaskId, BoxFuture<Result<(), TaskError>>)>,
     /// To each source subtask: the barriers that it puts into the stream.
-    pub barriers: Vec<mpsc::Sender<Barrier>>,
+    pub barriers: Vec<mpsc::UnboundedSender<Barrier>>,
     /// Every subtask that reports each epoch: fixed before the first barrier.
     pub participants: Vec<TaskId>,
 }
@@ -174,7 +174,7 @@ impl Blueprint<'_> {
                     idle_after: spec.idle_after,
                     rate: spec.rate.map(|rate| rate / f64::from(spec.parallelism)),
                 };
-                let (sender, receiver) = mpsc::channel(4);
+                let (sender, receiver) = mpsc::unbounded_channel();
                 tasks.barriers.push(sender);
                 let mut task = SourceTask::new(source, chain, receiver, timing);
                 if let Some((_, entry)) = entry {
@@ -245,7 +245,7 @@ impl Blueprint<'_> {
             groups: groups_of_subtask(task.subtask, parallelism, self.spec.key_groups),
             seed: seed(self.job_id, task),
         };
-        let failed = |while_doing: &str, source| TaskError::operator(task, while_doing.to_owned(), source);
+        let failed = |while_doing: &str, source| TaskError::opening(task, while_doing, source);
         let mut operator = (code.open)(info).await.map_err(|e| failed("while it was opened", e))?;
         let mut segments = None;
         if let Some((node, entry)) = entry {

@@ -420,7 +420,7 @@ async fn log_lines_and_metrics_beyond_their_limits_are_dropped_and_the_guest_goe
         operator.process(1, 0, &two_records(), &mut Output::default()).await.expect("goes on");
     }
     let metrics = host.metrics();
-    assert_eq!(metrics.len(), 64);
+    assert_eq!(metrics.len(), 256);
     let one = &metrics[0];
     assert_eq!((one.job.as_str(), one.node.as_str(), one.name.as_str()), ("job", "node", "series_0"));
     assert_eq!(one.value, MetricValue::Counter(2), "a gauge of the same name changed nothing");

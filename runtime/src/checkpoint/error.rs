@@ -166,7 +166,8 @@ impl CheckpointError {
         Self::Unreachable { verb, object: object.to_string(), source: source.into() }
     }
 
-    fn kind(&self) -> ErrorKind {
+    /// What the caller can do.
+    pub fn kind(&self) -> ErrorKind {
         match self {
             Self::Unreachable { .. } | Self::Unsuitable { .. } | Self::InDoubt { .. } | Self::NoEntropy(_) => {
                 ErrorKind::Store

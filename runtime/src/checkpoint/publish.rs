@@ -285,12 +285,25 @@ impl Run {
     }
 
     /// Fails if somebody took over.
+    ///
+    /// What this run itself put and never learned the outcome of, because its call was dropped, does not count: an entry of its own
+    /// generation is its own (I6).
     pub async fn check_fence(&self) -> Result<(), CheckpointError> {
-        match decide::fence(self.store.fence_facts(self.history, self.last_seq).await?) {
-            None => Ok(()),
-            Some(by) => {
-                Err(CheckpointError::Superseded { job: self.store.job().to_owned(), generation: self.generation, by })
+        let mut own = self.last_seq;
+        loop {
+            let facts = self.store.fence_facts(self.history, own).await?;
+            if facts.next == Some(self.generation) {
+                own += 1;
+                continue;
             }
+            return match decide::fence(facts) {
+                None => Ok(()),
+                Some(by) => Err(CheckpointError::Superseded {
+                    job: self.store.job().to_owned(),
+                    generation: self.generation,
+                    by,
+                }),
+            };
         }
     }
 

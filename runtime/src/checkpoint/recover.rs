@@ -261,8 +261,14 @@ async fn again(
     let tip = base.as_ref().map(|base| (&*base.manifest, base.committed));
     let commit_needed = tip.is_some_and(|(_, committed)| !committed);
     let run = Run::begun(store, identity.n, Generation(seq), tip, last_epoch);
-    run.check_fence().await?;
-    run.store().sweep(run.generation())?;
+    // Only an early word: every publication looks again. The claim is made, so trouble with the store does not undo it, and what is
+    // not swept now is swept by the next run.
+    if let Err(error @ CheckpointError::Superseded { .. }) = run.check_fence().await {
+        return Err(error);
+    }
+    if let Err(error) = run.store().sweep(run.generation()) {
+        tracing::warn!(%error, "half-written packs of earlier runs were not removed");
+    }
     Ok(Some(Begun::Run { run, restore: base.map(|base| *base.manifest), commit_needed }))
 }
 

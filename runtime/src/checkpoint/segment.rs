@@ -23,6 +23,8 @@ use crate::model::{Chunk, Scope, SegmentKind, SnapshotMode};
 
 /// The most live segment references of a subtask.
 pub const SEGMENTS_MAX: usize = 1 << 20;
+/// References of one subtask above which the next snapshot should be full: each is some 60 bytes of every manifest.
+const FOLD_ABOVE: usize = 8_192;
 /// How many packs are read at once.
 const PACKS_READ_AT_ONCE: usize = 4;
 
@@ -91,7 +93,7 @@ impl SegmentSet {
         for segment in &self.0 {
             *if segment.kind == SegmentKind::Base { &mut bases } else { &mut deltas } += segment.bytes;
         }
-        deltas > bases || self.0.len() > SEGMENTS_MAX / 4
+        deltas > bases || self.0.len() > FOLD_ABOVE
     }
 
     /// The bytes of all live chunks.

@@ -88,7 +88,7 @@ impl EpochArgs {
 
 impl CheckpointCommand {
     pub(super) fn run(self) -> Result<(), Error> {
-        super::run::runtime()?.block_on(async {
+        super::run::block_on(async {
             match self {
                 Self::List(args) => list(args).await,
                 Self::Show(args) => show(args).await,

@@ -152,7 +152,7 @@ impl SetupArgs {
 
 /// What a plugin says about itself, asked on an instance of its own.
 fn describe(component: &[u8]) -> Result<Option<Descriptor>, Error> {
-    super::run::runtime()?.block_on(async {
+    super::run::block_on(async {
         let plugin = super::pipeline::plugin_host()?.load(component).await?;
         Ok(Some(plugin.descriptor().clone()))
     })

@@ -39,7 +39,7 @@ pub(super) struct RunArgs {
 
 impl RunArgs {
     pub(super) fn run(self) -> Result<(), Error> {
-        runtime()?.block_on(self.run_job())
+        block_on(self.run_job())
     }
 
     async fn run_job(self) -> Result<(), Error> {
@@ -91,7 +91,8 @@ impl RunArgs {
     /// Output of later epochs is published already and would be produced again: only if the user says so.
     async fn check_republish(&self, store: &Store, job: &str, from: Epoch) -> Result<(), Error> {
         let entries = history(store, job).await?;
-        let later = entries.iter().filter(|entry| entry.committed).filter_map(|entry| entry.epoch);
+        // One that is not marked as committed yet may be visible all the same.
+        let later = entries.iter().filter_map(|entry| entry.epoch);
         let later: Vec<String> = later.filter(|epoch| *epoch > from).map(|epoch| epoch.to_string()).collect();
         if later.is_empty() || self.republish {
             return Ok(());
@@ -157,7 +158,7 @@ pub(super) struct CheckArgs {
 
 impl CheckArgs {
     pub(super) fn run(self) -> Result<(), Error> {
-        runtime()?.block_on(async {
+        block_on(async {
             let pipeline = match Pipeline::load(&self.pipeline).await {
                 Ok(pipeline) => pipeline,
                 Err(PipelineFault::Diagnostics(diagnostics)) if self.json => {
@@ -173,8 +174,15 @@ impl CheckArgs {
     }
 }
 
-/// The runtime that everything runs on.
-pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Error> {
+/// Runs a command. A thread that sits in a call to the operating system (a pipe that nobody reads) is left behind.
+pub(super) fn block_on<T>(command: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    let runtime = runtime()?;
+    let result = runtime.block_on(command);
+    runtime.shutdown_background();
+    result
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Error> {
     tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("weir").build().map_err(|e| {
         Error::new(ErrorKind::Store, "the threads of the runtime cannot be started")
             .help("look at the limits on threads and file descriptors of this process")

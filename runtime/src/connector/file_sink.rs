@@ -220,6 +220,16 @@ impl Part {
     }
 }
 
+/// Finds out whether somebody owns the path already: a new history of a job would be refused there.
+pub(super) fn check_unowned(spec: &FileSinkSpec, dir: &Path) -> Result<(), ConnectorError> {
+    let layout = Layout::new(&spec.path, dir)?;
+    if !layout.owner().exists() {
+        return Ok(());
+    }
+    Err(ConnectorError::mismatch(format!("{} holds the output of an earlier history", layout.path.display()))
+        .help("choose another path for the sink, or remove the old output with its folder .weir"))
+}
+
 /// Makes this job and node the owner of the path, or finds that they are.
 fn claim(layout: &Layout, context: &TaskContext) -> Result<(), ConnectorError> {
     let path = layout.owner();

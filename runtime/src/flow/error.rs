@@ -21,6 +21,8 @@ pub enum TaskError {
         task: TaskId,
         /// What it was given.
         while_doing: String,
+        /// It was being opened or restored.
+        opening: bool,
         /// Why.
         #[source]
         source: Box<OperatorError>,
@@ -88,7 +90,12 @@ impl From<Closed> for TaskError {
 
 impl TaskError {
     pub(super) fn operator(task: &TaskId, while_doing: String, source: OperatorError) -> Self {
-        Self::Operator { task: task.clone(), while_doing, source: Box::new(source) }
+        Self::Operator { task: task.clone(), while_doing, opening: false, source: Box::new(source) }
+    }
+
+    pub(super) fn opening(task: &TaskId, while_doing: &str, source: OperatorError) -> Self {
+        let (while_doing, source) = (while_doing.to_owned(), Box::new(source));
+        Self::Operator { task: task.clone(), while_doing, opening: true, source }
     }
 
     pub(super) fn inbox(task: &TaskId, source: InboxFault) -> Self {
@@ -111,7 +118,8 @@ impl TaskError {
     /// a person has to change is not changed by waiting.
     pub fn may_pass(&self) -> bool {
         match self {
-            Self::Operator { source, .. } => !matches!(**source, OperatorError::Invalid(_)),
+            // From any other call than these two, `invalid` is as good as `fatal`.
+            Self::Operator { source, opening, .. } => !(*opening && matches!(**source, OperatorError::Invalid(_))),
             Self::Connector { source, .. } => source.kind == ConnectorErrorKind::Transient,
             Self::Closed | Self::Inbox { .. } | Self::Panic { .. } => true,
             Self::Key { .. } | Self::Rejected { .. } | Self::Restore { .. } => false,

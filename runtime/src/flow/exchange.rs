@@ -143,8 +143,9 @@ impl Exchange {
             let target = subtask_of_group(group, parallelism, self.key_groups) as usize;
             let buffer = &mut self.buffers[target];
             buffer.push_row(batch, row);
-            // The column is cheap to ask; the whole size would be counted again for every record.
-            if buffer.len() >= self.limit.records || buffer.values.bytes.len() >= self.limit.bytes {
+            // What a guest chooses is counted; the columns' own fixed sizes go by the number of records.
+            let bytes = buffer.keys.bytes.len() + buffer.values.bytes.len() + buffer.headers.bytes.len();
+            if buffer.len() >= self.limit.records || bytes >= self.limit.bytes {
                 let full = std::mem::take(buffer);
                 self.senders[target].send(Element::Batch(full)).await?;
             }

@@ -24,6 +24,9 @@ use crate::plugin::{Operator, OperatorError, Output, SnapshotWriter};
 const RETRIES_MAX: u32 = 8;
 const RETRY_DELAY: Duration = Duration::from_millis(20);
 
+/// How often in a row an operator may say that it has more to do, without emitting or writing anything.
+const IDLE_STEPS_MAX: u32 = 1_000;
+
 /// An operator and what the host keeps for it.
 pub(super) struct OperatorStage {
     operator: Box<dyn Operator>,
@@ -33,8 +36,10 @@ pub(super) struct OperatorStage {
     spare: Output,
     /// Processing time never goes back from call to call.
     now: Timestamp,
-    /// The epoch that is being worked on is the one after this.
+    /// Records that came in, over all runs.
     records: u64,
+    /// Calls in a row that said `more` and nothing else.
+    idle_steps: u32,
     snapshots: Snapshots,
 }
 
@@ -56,14 +61,21 @@ impl OperatorStage {
         records: u64,
     ) -> Self {
         let snapshots = match segments {
-            Some(segments) => Snapshots::Settled { segments, mode: SnapshotMode::Incremental },
+            Some(segments) if !segments.as_slice().is_empty() && !segments.wants_full() => {
+                Snapshots::Settled { segments, mode: SnapshotMode::Incremental }
+            }
+            Some(segments) => Snapshots::Settled { segments, mode: SnapshotMode::Full },
             None => Snapshots::Settled { segments: SegmentSet::default(), mode: SnapshotMode::Full },
         };
-        Self { operator, stateful, wake_at, spare: Output::default(), now: NO_TIME, records, snapshots }
+        Self { operator, stateful, wake_at, spare: Output::default(), now: NO_TIME, records, idle_steps: 0, snapshots }
     }
 
     pub(super) fn wake_at(&self) -> Option<Timestamp> {
         self.wake_at
+    }
+
+    pub(super) fn forget_wake(&mut self) {
+        self.wake_at = None;
     }
 
     /// Whether it asked to be woken by `now`; forgets the time if so.
@@ -101,7 +113,14 @@ impl OperatorStage {
                 OperatorCall::Resume => self.operator.resume(now, &mut out).await,
             };
             match result {
-                Ok(()) => break,
+                Ok(()) => {
+                    let says_nothing_more = out.emitted.is_empty() && out.rejected.1.is_empty() && out.more;
+                    self.idle_steps = if says_nothing_more { self.idle_steps + 1 } else { 0 };
+                    if self.idle_steps > IDLE_STEPS_MAX {
+                        return Err(TaskError::operator(task, describe(call), says_nothing("resume")));
+                    }
+                    break;
+                }
                 Err(OperatorError::Retry(reason)) if tries < RETRIES_MAX => {
                     tracing::warn!(%task, tries, reason, "the plugin asks for the call to be repeated");
                     NodeMetrics::add(&metrics.retries, 1);
@@ -137,7 +156,28 @@ impl OperatorStage {
             let failed = |source| {
                 TaskError::operator(task, format!("while it wrote its state for epoch {}", barrier.epoch), source)
             };
-            while !self.operator.snapshot(barrier.epoch, mode, &mut chunks).await.map_err(failed)? {}
+            let mut idle_steps = 0;
+            loop {
+                let before = chunks.0.len();
+                match self.operator.snapshot(barrier.epoch, mode, &mut chunks).await {
+                    Ok(true) => break,
+                    Ok(false) if chunks.0.len() > before => idle_steps = 0,
+                    Ok(false) => {
+                        idle_steps += 1;
+                        if idle_steps > IDLE_STEPS_MAX {
+                            return Err(failed(says_nothing("snapshot")));
+                        }
+                    }
+                    // Nothing of this attempt is kept, and the next snapshot is a new, full one.
+                    Err(OperatorError::Retry(reason)) => {
+                        self.snapshots = Snapshots::Settled { segments, mode: SnapshotMode::Full };
+                        let (task, epoch) = (task.clone(), barrier.epoch);
+                        context.tell(Event::Declined { task, epoch, reason }).await;
+                        return Ok(());
+                    }
+                    Err(error) => return Err(failed(error)),
+                }
+            }
         }
         let cut = Cut {
             task: task.clone(),
@@ -236,6 +276,13 @@ fn describe(call: OperatorCall<'_>) -> String {
         OperatorCall::Wake => "while it was woken".into(),
         OperatorCall::Finish(port) => format!("while its input port {port} ended"),
         OperatorCall::Resume => "while it went on with a call".into(),
+    }
+}
+
+fn says_nothing(call: &'static str) -> OperatorError {
+    OperatorError::Contract {
+        call,
+        what: format!("it said `more` {IDLE_STEPS_MAX} times in a row, and nothing else: it has to get done"),
     }
 }
 

@@ -33,7 +33,7 @@ pub(super) struct Timing {
 pub(super) struct SourceTask {
     source: Box<dyn Source>,
     chain: Chain,
-    barriers: mpsc::Receiver<Barrier>,
+    barriers: mpsc::UnboundedReceiver<Barrier>,
     timing: Timing,
     pace: Option<Pace>,
     newest: Timestamp,
@@ -49,7 +49,7 @@ impl SourceTask {
     pub(super) fn new(
         source: Box<dyn Source>,
         chain: Chain,
-        barriers: mpsc::Receiver<Barrier>,
+        barriers: mpsc::UnboundedReceiver<Barrier>,
         timing: Timing,
     ) -> Self {
         let last_record = chain.context.clock.elapsed();

@@ -73,7 +73,16 @@ impl Committers {
                 }
             }
         }
-        run.mark_committed(permit).await?;
+        let (mut permit, mut tries) = (permit, 0);
+        while let Err(error) = run.mark_committed(permit).await {
+            if error.kind() != ErrorKind::Store || tries == TRIES_MAX {
+                return Err(error.into());
+            }
+            tracing::warn!(epoch = %manifest.epoch, %error, "the mark of the commit is tried again");
+            tokio::time::sleep(TRY_DELAY * 2u32.pow(tries)).await;
+            tries += 1;
+            permit = run.permit_tip().await?;
+        }
         Ok(())
     }
 

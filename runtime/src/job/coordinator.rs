@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, watch};
 use super::commit::Committers;
 use super::{Job, Outcome};
 use crate::checkpoint::{
-    self, CommitPermit, Manifest, NodeEntry, PluginEntry, PublishError, Run, SubtaskEntry, collect,
+    self, CheckpointError, CommitPermit, Manifest, NodeEntry, PluginEntry, PublishError, Run, SubtaskEntry, collect,
 };
 use crate::error::{Error, ErrorKind};
 use crate::flow::Event;
@@ -35,11 +35,13 @@ pub(super) struct Coordinator<'a> {
     pub(super) run: &'a mut Run,
     pub(super) committers: Committers,
     pub(super) events: mpsc::Receiver<Event>,
-    pub(super) barriers: Vec<mpsc::Sender<Barrier>>,
+    pub(super) barriers: Vec<mpsc::UnboundedSender<Barrier>>,
     pub(super) participants: BTreeSet<TaskId>,
     /// What sinks staged and no manifest names yet.
     pub(super) carry: BTreeMap<NodeName, Vec<Committable>>,
     pub(super) parent: Option<Epoch>,
+    /// The activity that a checkpoint covers: read before any task was started.
+    pub(super) covered: u64,
     pub(super) stop: watch::Receiver<bool>,
 }
 
@@ -71,12 +73,12 @@ impl Coordinator<'_> {
         let mut ended = BTreeSet::new();
         let mut attempt: Option<Attempt> = None;
         let mut failures = 0;
-        let mut covered = metrics.activity.load(Relaxed);
+        let mut covered = self.covered;
         let mut next_tick = self.job.clock.elapsed() + settings.interval;
         let mut stopping = *self.stop.borrow();
         loop {
             if attempt.is_none() && (stopping || ended.len() == sources) {
-                attempt = Some(self.begin(true, ended.len() == sources).await?);
+                attempt = Some(self.begin(true, ended.len() == sources)?);
             }
             match self.next(&attempt, next_tick, stopping).await? {
                 Wake::Stop => stopping = true,
@@ -85,7 +87,7 @@ impl Coordinator<'_> {
                     if metrics.activity.load(Relaxed) == covered && self.carry.is_empty() {
                         next_tick = self.job.clock.elapsed() + settings.interval;
                     } else {
-                        attempt = Some(self.begin(false, false).await?);
+                        attempt = Some(self.begin(false, false)?);
                     }
                 }
                 Wake::Event(Event::SourceEnded(task)) => {
@@ -118,7 +120,11 @@ impl Coordinator<'_> {
             if let Some(current) = attempt.take_if(|current| current.entries.len() == self.participants.len()) {
                 let (barrier, finished, activity) = (current.barrier, current.finished, current.activity);
                 let started = current.started;
-                self.complete(current).await?;
+                if let Some(reason) = self.complete(current).await? {
+                    self.count_failure(barrier, &mut failures, &reason)?;
+                    next_tick = self.job.clock.elapsed() + settings.interval;
+                    continue;
+                }
                 failures = 0;
                 covered = activity;
                 if barrier.last {
@@ -158,11 +164,12 @@ impl Coordinator<'_> {
     }
 
     /// Starts an attempt: writes nothing, tells every source.
-    async fn begin(&mut self, last: bool, finished: bool) -> Result<Attempt, Error> {
+    fn begin(&mut self, last: bool, finished: bool) -> Result<Attempt, Error> {
         let barrier = Barrier { epoch: self.run.next_epoch(), last };
         let activity = self.job.metrics.activity.load(Relaxed);
         for source in &self.barriers {
-            source.send(barrier).await.map_err(|_| gone())?;
+            // A source that is stuck has as many waiting as failures are tolerated, and one more.
+            source.send(barrier).map_err(|_| gone())?;
         }
         tracing::debug!(epoch = %barrier.epoch, last, "checkpoint started");
         let started = self.job.clock.elapsed();
@@ -171,13 +178,16 @@ impl Coordinator<'_> {
 
     /// Gives an attempt up. Too often in a row, or in the last epoch, is a failure of the job.
     fn fail(&self, attempt: Option<Attempt>, failures: &mut u32, reason: &str) -> Result<(), Error> {
-        let Some(attempt) = attempt else { return Ok(()) };
+        attempt.map_or(Ok(()), |attempt| self.count_failure(attempt.barrier, failures, reason))
+    }
+
+    fn count_failure(&self, barrier: Barrier, failures: &mut u32, reason: &str) -> Result<(), Error> {
         *failures += 1;
         self.job.metrics.checkpoints_failed.fetch_add(1, Relaxed);
-        let epoch = attempt.barrier.epoch;
+        let epoch = barrier.epoch;
         tracing::warn!(%epoch, reason, "checkpoint failed; the next one carries what it would have held");
         let tolerated = self.job.spec.checkpoint.tolerated_failures;
-        if attempt.barrier.last || *failures > tolerated {
+        if barrier.last || *failures > tolerated {
             return Err(Error::new(
                 ErrorKind::Job,
                 format!(
@@ -200,12 +210,23 @@ impl Coordinator<'_> {
         format!("{count} of {} tasks did not report within {timeout:?}: {names}", self.participants.len())
     }
 
-    /// Puts the manifest, then lets the sinks commit.
-    async fn complete(&mut self, attempt: Attempt) -> Result<(), Error> {
+    /// Puts the manifest, then lets the sinks commit. Says why if the store did not take the manifest, and certainly has not got it: then
+    /// the attempt has failed, and what its sinks staged waits for the next.
+    async fn complete(&mut self, attempt: Attempt) -> Result<Option<String>, Error> {
         let epoch = attempt.barrier.epoch;
         let (started, bytes) = (attempt.started, attempt.bytes);
         let manifest = self.manifest(attempt);
-        let permit = self.publish(&manifest).await?;
+        let permit = match self.publish(&manifest).await {
+            Ok(permit) => permit,
+            Err(PublishError::Failed(error)) if error.kind() == ErrorKind::Store => {
+                for node in manifest.nodes.into_iter().filter(|node| !node.committables.is_empty()) {
+                    let carried = self.carry.entry(node.name).or_default();
+                    carried.splice(0..0, node.committables);
+                }
+                return Ok(Some(error.to_string()));
+            }
+            Err(error) => return Err(error.into()),
+        };
         let took = self.job.clock.elapsed().saturating_sub(started);
         let metrics = &self.job.metrics;
         metrics.state_bytes.fetch_add(bytes, Relaxed);
@@ -219,15 +240,19 @@ impl Coordinator<'_> {
         metrics.checkpoints.fetch_add(1, Relaxed);
         tracing::debug!(%epoch, ?took, bytes, "checkpoint complete");
         if manifest.finished || epoch.0.is_multiple_of(COLLECT_EVERY) {
-            let collected = collect(self.run, self.job.spec.checkpoint.retain).await?;
-            tracing::debug!(?collected, "collected garbage");
+            match collect(self.run, self.job.spec.checkpoint.retain).await {
+                Ok(collected) => tracing::debug!(?collected, "collected garbage"),
+                Err(error @ CheckpointError::Superseded { .. }) => return Err(error.into()),
+                // What could not be collected now is collected later; the stream does not depend on it.
+                Err(error) => tracing::warn!(%error, "garbage was not collected"),
+            }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Puts the manifest and does not let go of it while its outcome is unknown: its epoch is neither subsumed nor
     /// abandoned until some entry holds its place in the log.
-    async fn publish(&mut self, manifest: &Manifest) -> Result<CommitPermit, Error> {
+    async fn publish(&mut self, manifest: &Manifest) -> Result<CommitPermit, PublishError> {
         let give_up = self.job.clock.elapsed() + self.job.spec.checkpoint.timeout;
         let mut published = self.run.publish(manifest.clone()).await;
         loop {
@@ -238,7 +263,7 @@ impl Coordinator<'_> {
                     tokio::time::sleep(DOUBT_DELAY).await;
                     published = self.run.resolve().await;
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(error),
             }
         }
     }

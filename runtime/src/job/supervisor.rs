@@ -14,7 +14,8 @@ use tokio::task::JoinSet;
 use super::commit::Committers;
 use super::coordinator::{Coordinator, note_restart};
 use super::{Job, Outcome};
-use crate::checkpoint::{Begun, Manifest, Run, Start, begin};
+use crate::checkpoint::{Begun, CheckpointError, Manifest, Run, Start, begin, history, read_manifest};
+use crate::connector;
 use crate::error::{Error, ErrorKind};
 use crate::flow::{Blueprint, FlowContext, TaskError, Tasks};
 use crate::model::TaskId;
@@ -101,11 +102,16 @@ async fn run_once(
     if let Some(before) = before {
         before.check_fence().await.map_err(Error::from)?;
     }
-    let (run, restore, commit_needed) =
-        match begin(&job.store, &job.spec.name, start, &job.clock).await.map_err(Error::from)? {
-            Begun::Finished(manifest) => return Ok(Outcome::Finished { epoch: manifest.epoch, before: true }),
-            Begun::Run { run, restore, commit_needed } => (run, restore, commit_needed),
-        };
+    preflight(job, start).await?;
+    let begun = begin(&job.store, &job.spec.name, start, &job.clock).await;
+    if let Err(CheckpointError::InDoubt { .. }) = begun {
+        // The claim may turn up in the log: it must not look like somebody else's.
+        *before = None;
+    }
+    let (run, restore, commit_needed) = match begun.map_err(Error::from)? {
+        Begun::Finished(manifest) => return Ok(Outcome::Finished { epoch: manifest.epoch, before: true }),
+        Begun::Run { run, restore, commit_needed } => (run, restore, commit_needed),
+    };
     let worked = work(job, before.insert(run), restore, commit_needed, stop).await;
     if let (Err(_), Some(run)) = (&worked, &before) {
         // Whatever failed first: if the job was taken over, this is what there is to say.
@@ -167,6 +173,7 @@ async fn work(
         restore: restore.as_ref(),
         context,
     };
+    let covered = job.metrics.activity.load(Relaxed);
     let Tasks { tasks, barriers, participants } = blueprint.build().await?;
     drop(blueprint);
     let coordinator = Coordinator {
@@ -178,6 +185,7 @@ async fn work(
         participants: participants.into_iter().collect(),
         carry: BTreeMap::new(),
         parent: restore.as_ref().map(|manifest| manifest.epoch),
+        covered,
         stop,
     };
     let mut running = Running::default();
@@ -197,18 +205,47 @@ async fn work(
         Ok(Err(error)) => {
             // The coordinator may only have noticed that a task is gone.
             let cause = running.cause().await;
-            running.tasks.shutdown().await;
+            running.abort().await;
             Err(cause.map_or_else(|| error.into(), Failure::from))
         }
         Err(failure) => {
             let cause = if matches!(failure, TaskError::Closed) { running.cause().await } else { None };
-            running.tasks.shutdown().await;
+            running.abort().await;
             Err(cause.unwrap_or(failure).into())
         }
     }
 }
 
-/// Whether a checkpoint belongs to this pipeline, as far as the whole of it goes; each task checks its own part.
+/// Looks at what the run would start from before it claims the job: a pipeline that will be refused must not fence a run that
+/// goes well, and a fresh start that has nowhere to write must not leave the old history. What cannot be read is left to the claim, which
+/// says what is wrong with it.
+async fn preflight(job: &Job, start: Start) -> Result<(), Error> {
+    let name = &job.spec.name;
+    if start == Start::Fresh {
+        for sink in &job.spec.sinks {
+            connector::check_unowned(sink, &job.spec.dir).map_err(|e| {
+                let error = Error::new(ErrorKind::State, format!("sink {:?} cannot start afresh", sink.name.as_str()));
+                match e.help.clone() {
+                    Some(help) => error.help(help),
+                    None => error,
+                }
+                .caused_by(e)
+            })?;
+        }
+        return Ok(());
+    }
+    let epoch = match start {
+        Start::From(epoch) => Some(epoch),
+        _ => history(&job.store, name).await.ok().and_then(|entries| entries.iter().filter_map(|e| e.epoch).max()),
+    };
+    let Some(epoch) = epoch else { return Ok(()) };
+    match read_manifest(&job.store, name, epoch).await {
+        Ok(manifest) if !manifest.finished => check_shape(job, &manifest),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a checkpoint belongs to this pipeline; each task checks the inside of its own part.
 fn check_shape(job: &Job, manifest: &Manifest) -> Result<(), Error> {
     let refuse = |message: String, help: &str| Err(Error::new(ErrorKind::State, message).help(help));
     if manifest.key_groups != job.spec.key_groups {
@@ -230,6 +267,35 @@ fn check_shape(job: &Job, manifest: &Manifest) -> Result<(), Error> {
             ),
             "put the node back under that name, or start anew with --fresh",
         );
+    }
+    for planned in &job.plan.nodes {
+        let name = planned.name.as_str();
+        let Some(node) = manifest.node(name) else {
+            return refuse(
+                format!("checkpoint {} holds nothing for node {name:?}", manifest.epoch),
+                "take the node out, or start anew with --fresh",
+            );
+        };
+        if node.parallelism != planned.parallelism {
+            return refuse(
+                format!(
+                    "checkpoint {} was taken with parallelism {} of node {name:?}, and the pipeline has {}",
+                    manifest.epoch, node.parallelism, planned.parallelism
+                ),
+                "set the parallelism back, or start anew with --fresh: this version does not move state",
+            );
+        }
+        if let (Some(plugin), Some(code)) = (&node.plugin, job.code.get(&planned.name))
+            && plugin.name != code.descriptor.name
+        {
+            return refuse(
+                format!(
+                    "checkpoint {} holds the state of plugin {:?} for node {name:?}, and the pipeline has plugin {:?} there",
+                    manifest.epoch, plugin.name, code.descriptor.name
+                ),
+                "use the plugin that wrote the state, give the node another name, or start anew with --fresh",
+            );
+        }
     }
     Ok(())
 }
@@ -281,6 +347,12 @@ impl Running {
             None
         };
         tokio::time::timeout(GRACE, search).await.ok().flatten()
+    }
+
+    /// Ends all tasks. One that sits in a call to the operating system is not waited for longer than a moment: it is fenced.
+    async fn abort(&mut self) {
+        self.tasks.abort_all();
+        let _ = tokio::time::timeout(GRACE, self.tasks.shutdown()).await;
     }
 
     /// Waits for tasks that have nothing more to do.

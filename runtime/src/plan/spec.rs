@@ -353,7 +353,7 @@ pub struct LimitsSpec {
     pub wall: Duration,
     /// What one call may emit, in bytes. Default 64 MiB.
     pub output_bytes: u64,
-    /// State of one subtask, in bytes. Default 16 GiB.
+    /// State of one subtask, in bytes. Default 1 GiB, at most 4 GiB.
     pub state_bytes: u64,
     /// Log lines of one subtask a second. Default 100.
     pub log_lines: u32,
@@ -412,7 +412,7 @@ impl Default for LimitsSpec {
             cpu: Duration::from_secs(10),
             wall: Duration::from_secs(60),
             output_bytes: 64 << 20,
-            state_bytes: 16 << 30,
+            state_bytes: 1 << 30,
             log_lines: 100,
         }
     }

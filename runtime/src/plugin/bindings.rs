@@ -16,8 +16,8 @@ wasmtime::component::bindgen!({
     ownership: Borrowing { duplicate_if_necessary: true },
 });
 
+pub(super) use self::weir::plugin::{log, snapshots, types};
 pub(super) use exports::weir::plugin::{checkpoint, processor};
-pub(super) use weir::plugin::{log, snapshots, types};
 
 /// A batch as a guest is given it: slices, so nothing is copied before it is in the guest's memory.
 pub(super) fn batch_param(batch: &Batch) -> types::BatchParam<'_> {

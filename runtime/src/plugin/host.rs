@@ -14,7 +14,7 @@ use wasmtime::component::{ComponentType, Lift, Linker, WasmList, WasmStr};
 use super::bindings::{self, log, snapshots};
 use super::engine::Place;
 use super::lent::Lent;
-use super::limits::{Breach, CHUNK_BYTES_MAX, ITEM_BYTES, Meter, TEXT_BYTES_MAX, clean};
+use super::limits::{Breach, CHUNK_BYTES_MAX, ITEM_BYTES, Meter, REASON_BYTES_MAX, TEXT_BYTES_MAX, clean};
 use super::log::Log;
 use super::metrics::{Change, NAME_BYTES_MAX, Refused, TaskMetrics};
 use crate::model::{Batch, Chunk, Column, SegmentKind, SnapshotMode, Timestamp};
@@ -286,12 +286,12 @@ pub(super) fn link(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
     output.func_wrap("reject", |mut store: Store<'_>, (index, reason): (u32, WasmStr)| {
         let state = store.data();
         state.allow(state.call == Call::Process, "output.reject", "process")?;
-        let reason = text(&store, &reason, "output.reject", TEXT_BYTES_MAX)?;
+        let reason = text(&store, &reason, "output.reject", REASON_BYTES_MAX)?;
         Ok(store.data_mut().reject(index, reason)?)
     })?;
     output.func_wrap("reject-batch", |mut store: Store<'_>, (list, reason): (BatchList, WasmStr)| {
         store.data().allow_output("output.reject-batch")?;
-        let reason = text(&store, &reason, "output.reject-batch", TEXT_BYTES_MAX)?;
+        let reason = text(&store, &reason, "output.reject-batch", REASON_BYTES_MAX)?;
         let each = (reason.len() as u64 + ITEM_BYTES).saturating_mul(list.timestamps.len() as u64);
         store.data_mut().meter.spend_output(list.cost().saturating_add(each))?;
         let batch = list.read(&store);

@@ -36,7 +36,10 @@ pub(super) const PARTS_MAX: usize = 64;
 /// One chunk of state, in bytes. The contract promises at least 1 MiB.
 pub(super) const CHUNK_BYTES_MAX: usize = 16 << 20;
 
-/// A log line, a reason and the message of a failure are cut at this many bytes.
+/// The reason of a rejected record is cut at this many bytes.
+pub(super) const REASON_BYTES_MAX: usize = 1 << 10;
+
+/// A log line and the message of a failure are cut at this many bytes.
 pub(super) const TEXT_BYTES_MAX: usize = 4 << 10;
 
 /// Frames of a guest's backtrace.

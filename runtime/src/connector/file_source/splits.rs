@@ -15,7 +15,7 @@ use super::window::TAIL_BYTES;
 use crate::model::{SplitPosition, key_hash};
 
 /// The most files that one source takes.
-const FILES_MAX: usize = 100_000;
+const FILES_MAX: usize = 65_000;
 
 /// How far a file was read. The offset counts in the unpacked stream and stands between two records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

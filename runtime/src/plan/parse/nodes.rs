@@ -214,7 +214,7 @@ fn limits(cx: &mut Context<'_>, node: &Section<'_, '_>) -> LimitsSpec {
         cpu: cpu.unwrap_or(default.cpu),
         wall: wall.unwrap_or(default.wall),
         output_bytes: s.size(cx, "output", 1 << 10..=1 << 40).unwrap_or(default.output_bytes),
-        state_bytes: s.size(cx, "state", 0..=1 << 50).unwrap_or(default.state_bytes),
+        state_bytes: s.size(cx, "state", 0..=4 << 30).unwrap_or(default.state_bytes),
         log_lines: s.count(cx, "log_lines", default.log_lines, 0..=1_000_000),
     };
     let read = |key: &str, value: Option<Duration>| value.is_some() || !s.has(key);
