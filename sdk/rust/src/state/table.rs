@@ -34,6 +34,9 @@ const DEAD: u32 = 1 << 6;
 const NEW: u32 = 1 << 7;
 const STAMP_SHIFT: u32 = 8;
 
+/// Aligned so that one with a value of up to eight bytes, which then takes 32, never lies across two cache lines: that would be a second
+/// access to memory for every other record.
+#[repr(align(32))]
 struct Entry<V> {
     /// The key, or of a long one its place in the arena and its length.
     k0: u64,
