@@ -37,7 +37,8 @@ struct Args {
     one: Option<Workload>,
     #[arg(long, hide = true, value_enum)]
     kind: Option<Kind>,
-    #[arg(long, hide = true)]
+    /// Keep the components in this folder, to run one with `--one WORKLOAD --kind KIND --components FOLDER` under a profiler
+    #[arg(long)]
     components: Option<std::path::PathBuf>,
 }
 
@@ -209,12 +210,14 @@ struct Summary {
 }
 
 fn all(args: &Args) {
-    let components = tempfile::tempdir().expect("a folder");
+    let temporary = tempfile::tempdir().expect("a folder");
+    let components = args.components.as_deref().unwrap_or(temporary.path());
+    std::fs::create_dir_all(components).expect("the folder for the components");
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the root of the repository");
     for (name, crate_dir) in [("map", "benches/guests/map"), ("count", "plugins/count"), ("window", "plugins/window")] {
         eprintln!("building {crate_dir}");
         let component = weir_benches::component(&root.join(crate_dir));
-        std::fs::write(components.path().join(format!("{name}.wasm")), component).expect("the component is written");
+        std::fs::write(components.join(format!("{name}.wasm")), component).expect("the component is written");
     }
     let workloads: Vec<Workload> =
         if args.only.is_empty() { Workload::value_variants().to_vec() } else { args.only.clone() };
@@ -223,7 +226,7 @@ fn all(args: &Args) {
         let mut measured: BTreeMap<Kind, Vec<Measured>> = BTreeMap::new();
         for round in 0..args.runs {
             for kind in KINDS {
-                let one = child(args, workload, kind, components.path());
+                let one = child(args, workload, kind, components);
                 if let (Some(expected), true) = (workload.expected(args.records), kind != Kind::Pass) {
                     assert_eq!(one.output, expected, "{workload:?} as {kind:?} let out another number of records");
                 }

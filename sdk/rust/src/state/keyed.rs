@@ -20,8 +20,8 @@ use crate::operator::{Failure, TaskInfo};
 /// Keys are found by the hash that the host gives with each record of a keyed input. A key of a group that
 /// this subtask does not have is a mistake in the plugin (its input port is not declared as keyed) and panics.
 ///
-/// A key of up to 16 bytes and a value of 8 take 32 bytes and the slots 11 to 21 more; a longer key is kept beside. Memory of removed
-/// keys is used again, but not given back.
+/// A key of up to 16 bytes and a value of up to 8 take 32 bytes, with a value of up to 40 they take 64, and the slots 11 to 21 more; a longer
+/// key is kept beside. Memory of removed keys is used again, but not given back.
 pub struct KeyedState<V> {
     name: String,
     groups: Groups,

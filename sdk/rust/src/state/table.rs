@@ -34,6 +34,9 @@ const DEAD: u32 = 1 << 6;
 const NEW: u32 = 1 << 7;
 const STAMP_SHIFT: u32 = 8;
 
+/// Aligned so that one with a value of up to eight bytes, which then takes 32, never lies across two cache lines: that would be a second
+/// access to memory for every other record.
+#[repr(align(32))]
 struct Entry<V> {
     /// The key, or of a long one its place in the arena and its length.
     k0: u64,
@@ -192,20 +195,38 @@ impl<V: State> Table<V> {
         }
     }
 
-    /// The first entry with this tag plus one, or 0: a guess, to be checked by [`at`](Self::at). Touches only slots, so that many
-    /// guesses overlap in the memory system.
+    /// The first slot to look at for this hash. It is not looked at here.
     #[inline(always)]
-    pub(crate) fn guess(&self, hash: u64) -> u32 {
+    pub(crate) fn home(&self, hash: u64) -> &u64 {
+        match self.slots.len().checked_sub(1) {
+            Some(mask) => &self.slots[hash as u32 as usize & mask],
+            None => &0,
+        }
+    }
+
+    /// The first entry with this hash's tag plus one, or 0: a guess, to be [checked](Self::check). `home` is what
+    /// [`home`](Self::home) said.
+    #[inline(always)]
+    pub(crate) fn guess(&self, home: u64, hash: u64) -> u32 {
         let tag = hash as u32;
-        let Some(mask) = self.slots.len().checked_sub(1) else { return 0 };
-        let mut at = tag as usize & mask;
+        if home == 0 || (home >> 32) as u32 == tag {
+            return home as u32;
+        }
+        let mask = self.slots.len() - 1;
+        let mut at = tag as usize;
         loop {
+            at += 1;
             let slot = self.slots[at & mask];
             if slot == 0 || (slot >> 32) as u32 == tag {
                 return slot as u32;
             }
-            at += 1;
         }
+    }
+
+    /// A part of the guessed entry. It is not looked at here.
+    #[inline(always)]
+    pub(crate) fn first_word(&self, guess: u32) -> &u64 {
+        self.entries.get(guess.wrapping_sub(1) as usize).map_or(&0, |entry| &entry.k0)
     }
 
     /// Checks a guess: the entry of this key, marked as changed. None if the guess was wrong, or the key is long.
