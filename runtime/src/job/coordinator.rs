@@ -40,6 +40,8 @@ pub(super) struct Coordinator<'a> {
     /// What sinks staged and no manifest names yet.
     pub(super) carry: BTreeMap<NodeName, Vec<Committable>>,
     pub(super) parent: Option<Epoch>,
+    /// The activity that checkpoints have covered: read before the tasks start, so that nothing they do counts as covered.
+    pub(super) covered: u64,
     pub(super) stop: watch::Receiver<bool>,
 }
 
@@ -71,7 +73,6 @@ impl Coordinator<'_> {
         let mut ended = BTreeSet::new();
         let mut attempt: Option<Attempt> = None;
         let mut failures = 0;
-        let mut covered = metrics.activity.load(Relaxed);
         let mut next_tick = self.job.clock.elapsed() + settings.interval;
         let mut stopping = *self.stop.borrow();
         loop {
@@ -82,7 +83,7 @@ impl Coordinator<'_> {
                 Wake::Stop => stopping = true,
                 Wake::Tick => {
                     // Nothing came and no timer fired: there is nothing to cover.
-                    if metrics.activity.load(Relaxed) == covered && self.carry.is_empty() {
+                    if metrics.activity.load(Relaxed) == self.covered && self.carry.is_empty() {
                         next_tick = self.job.clock.elapsed() + settings.interval;
                     } else {
                         attempt = Some(self.begin(false, false).await?);
@@ -120,7 +121,7 @@ impl Coordinator<'_> {
                 let started = current.started;
                 self.complete(current).await?;
                 failures = 0;
-                covered = activity;
+                self.covered = activity;
                 if barrier.last {
                     let epoch = barrier.epoch;
                     return Ok(if finished {

@@ -178,6 +178,7 @@ async fn work(
         participants: participants.into_iter().collect(),
         carry: BTreeMap::new(),
         parent: restore.as_ref().map(|manifest| manifest.epoch),
+        covered: job.metrics.activity.load(Relaxed),
         stop,
     };
     let mut running = Running::default();
