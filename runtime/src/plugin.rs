@@ -21,6 +21,7 @@ mod limits;
 mod load;
 mod log;
 mod metrics;
+mod wasi;
 
 pub use error::PluginError;
 pub use limits::TICK;

@@ -150,4 +150,4 @@ fn has_metadata(module: &[u8]) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

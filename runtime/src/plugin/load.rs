@@ -19,7 +19,7 @@ use super::instance::{Code, Instance};
 use super::limits::{clean, describe_limits};
 use super::log::Log;
 use super::metrics::{Metric, Registry, TaskMetrics};
-use super::{Operator, OperatorError, PluginError, component, describe};
+use super::{Operator, OperatorError, PluginError, component, describe, wasi};
 use crate::clock::Clock;
 use crate::model::{Descriptor, TaskInfo};
 use crate::plan::LimitsSpec;
@@ -115,7 +115,9 @@ impl PluginHost {
             return Ok(Plugin(loaded));
         }
         let compiled = self.compile(digest, bytes).await?;
-        let pre = self.0.linker.instantiate_pre(&compiled).map_err(|e| PluginError::Imports(format!("{e:#}")))?;
+        let imports = |error: wasmtime::Error| PluginError::Imports(format!("{error:#}"));
+        let wasi = wasi::link(&self.0.linker, &compiled).map_err(imports)?;
+        let pre = wasi.as_ref().unwrap_or(&self.0.linker).instantiate_pre(&compiled).map_err(imports)?;
         let processor = processor::GuestIndices::new(&pre);
         let code = Code {
             engine: Arc::clone(&self.0.engine),

@@ -11,7 +11,7 @@ use wit_parser::{Resolve, SourceMap, WorldItem};
 use super::*;
 
 /// The contract with one text replaced by another, which must occur.
-fn contract_with(replace: &str, by: &str) -> Vec<(String, String)> {
+pub(in crate::plugin) fn contract_with(replace: &str, by: &str) -> Vec<(String, String)> {
     let mut seen = false;
     let files = contract_files().map(|(name, text)| {
         seen |= text.contains(replace);
@@ -26,7 +26,7 @@ fn contract() -> Vec<(String, String)> {
 }
 
 /// A module that exports what a world asks for, each function `unreachable`, and imports every function that it offers.
-fn module(files: &[(String, String)], world: &str, metadata: bool) -> Vec<u8> {
+pub(in crate::plugin) fn module(files: &[(String, String)], world: &str, metadata: bool) -> Vec<u8> {
     let mut sources = SourceMap::default();
     for (name, text) in files {
         sources.push_str(name, text.clone());
