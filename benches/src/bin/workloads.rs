@@ -6,6 +6,7 @@
 //! hits all of them. What comes out is counted and checked.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
@@ -65,6 +66,8 @@ enum Workload {
     W3UniformCheckpoints,
     /// W3 Zipf with a checkpoint each second
     W3ZipfCheckpoints,
+    /// W2 uniform from a file of JSON lines to files of JSON lines, of a fifth of the records
+    W2Json,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize)]
@@ -97,7 +100,7 @@ impl Workload {
     /// Of the operator.
     fn config(self) -> &'static str {
         match self {
-            Self::W1 | Self::W1s => "{}",
+            Self::W1 | Self::W1s | Self::W2Json => "{}",
             Self::W2Uniform | Self::W2Zipf | Self::W2UniformCheckpoints | Self::W2ZipfCheckpoints => {
                 r#"{"format":"binary"}"#
             }
@@ -109,6 +112,7 @@ impl Workload {
     fn expected(self, records: u64) -> Option<u64> {
         match self {
             _ if records != 10_000_000 => None,
+            Self::W2Json => Some(self.scaled(records)),
             Self::W1 | Self::W1s => Some(4_998_763),
             Self::W3Uniform | Self::W3UniformCheckpoints => Some(6_320_294),
             Self::W3Zipf | Self::W3ZipfCheckpoints => Some(2_231_505),
@@ -116,7 +120,15 @@ impl Workload {
         }
     }
 
+    /// A fifth where each record takes five times as long.
+    fn scaled(self, records: u64) -> u64 {
+        if self == Self::W2Json { records / 5 } else { records }
+    }
+
     fn pipeline(self, records: u64) -> String {
+        if self == Self::W2Json {
+            return JSON_PIPELINE.to_owned();
+        }
         let distribution = if self.is_zipf() { "zipf" } else { "uniform" };
         let interval = if self.has_checkpoints() { "1s" } else { "1h" };
         let inputs = match self {
@@ -151,11 +163,52 @@ inputs = ["work"]
     }
 }
 
+/// Its input is made by [`write_json`].
+const JSON_PIPELINE: &str = r#"
+name = "bench"
+
+[checkpoint]
+interval = "1h"
+
+[source.made]
+connector = "file"
+path = "in.jsonl"
+format = "json"
+
+[operator.work]
+plugin = "bench"
+inputs = [{ from = "made", key = "/key" }]
+
+[sink.kept]
+connector = "file"
+inputs = ["work"]
+path = "out"
+format = "json"
+"#;
+
+/// The records of W2 as JSON lines of about 100 bytes.
+fn write_json(folder: &Path, records: u64) -> std::io::Result<()> {
+    let mut file = std::io::BufWriter::new(std::fs::File::create(folder.join("in.jsonl"))?);
+    for i in 0..records {
+        let hash = splitmix64(i);
+        let (time, key, value) = (i * 10, hash % 1_000_000, hash & 0xffff);
+        writeln!(file, r#"{{"time":{time},"key":"{key}","value":{value},"text":"{:040x}"}}"#, hash >> 16)?;
+    }
+    file.flush()
+}
+
+fn splitmix64(state: u64) -> u64 {
+    let mut z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
 fn main() -> ExitCode {
     let args = Args::parse();
     if let (Some(workload), Some(kind)) = (args.one, args.kind) {
         let components = args.components.expect("the parent names the folder of the components");
-        let measured = one(workload, kind, args.records, &components);
+        let measured = one(workload, kind, workload.scaled(args.records), &components);
         println!("{}", serde_json::to_string(&measured).expect("numbers"));
         return ExitCode::SUCCESS;
     }
@@ -166,6 +219,9 @@ fn main() -> ExitCode {
 /// One run, in this process.
 fn one(workload: Workload, kind: Kind, records: u64, components: &Path) -> Measured {
     let folder = tempfile::tempdir().expect("a folder");
+    if workload == Workload::W2Json {
+        write_json(folder.path(), records).expect("the input can be written");
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let config = workload.config();
@@ -234,7 +290,7 @@ fn all(args: &Args) {
                 measured.entry(kind).or_default().push(one);
             }
         }
-        summaries.push(summarise(workload, args.records, &measured));
+        summaries.push(summarise(workload, workload.scaled(args.records), &measured));
     }
     if args.json {
         println!("{}", serde_json::to_string_pretty(&summaries).expect("numbers"));

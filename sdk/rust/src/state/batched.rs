@@ -19,14 +19,6 @@ pub(crate) struct Scratch {
     hashes: Vec<u64>,
 }
 
-/// Where a record's key may be.
-#[derive(Clone, Copy, Debug, Default)]
-struct Place {
-    group: u32,
-    /// The number of an entry plus one, or 0.
-    entry: u32,
-}
-
 /// Gives `each` the value of each record's key, in order; the default where the key was not there. Records without a key are left out.
 #[inline]
 pub(crate) fn update_batch<V: State>(
@@ -76,52 +68,62 @@ fn update<'k, V: State>(
     probe: impl Fn(usize, u64) -> Option<Probe<'k>>,
     each: &mut impl FnMut(usize, &mut V),
 ) {
-    let mut homes = [0; BLOCK];
-    let mut places = [Place::default(); BLOCK];
+    let mut guesses = [0; BLOCK];
     for (block, hashes) in hashes.chunks(BLOCK).enumerate() {
-        let first = block * BLOCK;
-        load_homes(tables, groups, hashes, &mut homes);
-        for ((hash, home), place) in hashes.iter().zip(&homes).zip(&mut places) {
-            let group = groups.place(*hash);
-            *place = Place { group: group as u32, entry: tables[group].guess(*home, *hash) };
-        }
-        load_entries(tables, &places[..hashes.len()], &mut homes);
-        for ((row, hash), place) in (first..).zip(hashes).zip(&places) {
-            let Some(probe) = probe(row, *hash) else { continue };
-            let table = &mut tables[place.group as usize];
-            let value = match table.at(place.entry, &probe, generation) {
-                Some(index) => table.value_mut(index),
-                None => table.get_or_insert(&probe, generation),
-            };
-            each(row, value);
-        }
+        guess(tables, groups, hashes, &mut guesses);
+        apply(tables, groups, generation, block * BLOCK, hashes, &guesses, &probe, each);
     }
 }
 
-/// Loads the first slot for each hash.
-#[inline(always)]
-fn load_homes<V: State>(tables: &[Table<V>], groups: &Groups, hashes: &[u64], homes: &mut [u64; BLOCK]) {
-    let mut refs: [&u64; BLOCK] = [&0; BLOCK];
-    for (hash, to) in hashes.iter().zip(&mut refs) {
+/// Guesses an entry for each hash, and sees that slots and entries are near when they are looked at.
+#[inline(never)]
+fn guess<V: State>(tables: &[Table<V>], groups: &Groups, hashes: &[u64], guesses: &mut [u32; BLOCK]) {
+    let Some(any) = tables.first() else { return };
+    let mut chosen = [any; BLOCK];
+    let mut words = [&0; BLOCK];
+    let mut homes = [0; BLOCK];
+    for ((hash, table), word) in hashes.iter().zip(&mut chosen).zip(&mut words) {
         match tables.get(groups.place(*hash)) {
-            Some(table) => *to = table.home(*hash),
+            Some(found) => (*table, *word) = (found, found.home(*hash)),
             None => groups.not_ours(*hash),
         }
     }
-    for (to, from) in homes.iter_mut().zip(refs) {
-        *to = *from;
+    load(&words, &mut homes);
+    for ((((hash, table), home), word), guess) in hashes.iter().zip(chosen).zip(&homes).zip(&mut words).zip(guesses) {
+        *guess = table.guess(*home, *hash);
+        *word = table.first_word(*guess);
+    }
+    load(&words, &mut homes);
+}
+
+/// As many loads as a processor can have on their way, and nothing else.
+#[inline(never)]
+fn load(from: &[&u64; BLOCK], to: &mut [u64; BLOCK]) {
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = **from;
     }
 }
 
-/// Loads what is at each place, so that it is near when it is needed.
-#[inline(always)]
-fn load_entries<V: State>(tables: &[Table<V>], places: &[Place], loaded: &mut [u64; BLOCK]) {
-    let mut refs: [&u64; BLOCK] = [&0; BLOCK];
-    for (place, to) in places.iter().zip(&mut refs) {
-        *to = tables[place.group as usize].first_word(place.entry);
+/// Gives `each` the value of each key.
+#[allow(clippy::too_many_arguments, reason = "one loop, made for each kind of key")]
+#[inline(never)]
+fn apply<'k, V: State>(
+    tables: &mut [Table<V>],
+    groups: &Groups,
+    generation: Generation,
+    first: usize,
+    hashes: &[u64],
+    guesses: &[u32; BLOCK],
+    probe: &impl Fn(usize, u64) -> Option<Probe<'k>>,
+    each: &mut impl FnMut(usize, &mut V),
+) {
+    for ((row, hash), guess) in (first..).zip(hashes).zip(guesses) {
+        let Some(probe) = probe(row, *hash) else { continue };
+        let table = &mut tables[groups.place(*hash)];
+        let value = match table.at(*guess, &probe, generation) {
+            Some(index) => table.value_mut(index),
+            None => table.get_or_insert(&probe, generation),
+        };
+        each(row, value);
     }
-    for (to, from) in loaded.iter_mut().zip(refs) {
-        *to = *from;
-    }
-    std::hint::black_box(loaded);
 }

@@ -204,8 +204,8 @@ impl<V: State> Table<V> {
         }
     }
 
-    /// The first entry with this hash's tag plus one, or 0: a guess, to be [checked](Self::check). `home` is what
-    /// [`home`](Self::home) said.
+    /// The first entry with this hash's tag plus one, or 0: a guess, to be checked by [`at`](Self::at). `home` is what is in its
+    /// [`home`](Self::home).
     #[inline(always)]
     pub(crate) fn guess(&self, home: u64, hash: u64) -> u32 {
         let tag = hash as u32;
@@ -213,7 +213,7 @@ impl<V: State> Table<V> {
             return home as u32;
         }
         let mask = self.slots.len() - 1;
-        let mut at = tag as usize;
+        let mut at = tag as usize & mask;
         loop {
             at += 1;
             let slot = self.slots[at & mask];
