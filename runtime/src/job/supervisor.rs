@@ -99,7 +99,7 @@ async fn run_once(
     before: &mut Option<Run>,
 ) -> Result<Outcome, Failure> {
     if let Some(before) = before {
-        before.check_fence().await.map_err(Error::from)?;
+        check_fence(before).await?;
     }
     let (run, restore, commit_needed) =
         match begin(&job.store, &job.spec.name, start, &job.clock).await.map_err(Error::from)? {
@@ -107,15 +107,25 @@ async fn run_once(
             Begun::Run { run, restore, commit_needed } => (run, restore, commit_needed),
         };
     let worked = work(job, before.insert(run), restore, commit_needed, stop).await;
-    if let (Err(_), Some(run)) = (&worked, &before) {
+    if let (Err(_), Some(run)) = (&worked, before) {
         // Whatever failed first: if the job was taken over, this is what there is to say.
-        if let Err(error) = run.check_fence().await.map_err(Error::from)
+        if let Err(error) = check_fence(run).await
             && error.kind() == ErrorKind::Superseded
         {
             return Err(Failure::Final(error));
         }
     }
     worked
+}
+
+/// Fails if somebody took over from a run. A manifest that it had sent when it failed is settled first: its epoch is not abandoned, and an entry
+/// of the run's own is not taken for that of another.
+async fn check_fence(run: &mut Run) -> Result<(), Error> {
+    if run.in_doubt().is_some() {
+        // Whoever comes next finds it in the log and commits it.
+        drop(run.resolve().await?);
+    }
+    Ok(run.check_fence().await?)
 }
 
 /// Recovers and works, until the end or the first failure.
