@@ -22,6 +22,10 @@ pub enum Fate {
     FailsBefore,
     /// It was carried out, and the answer is lost.
     FailsAfter,
+    /// It is never carried out and never answered.
+    HangsBefore,
+    /// It was carried out and is never answered.
+    HangsAfter,
 }
 
 /// What is asked of a store.
@@ -72,6 +76,11 @@ impl FaultyStore {
             Fate::Works => work.await,
             Fate::FailsBefore => Err(lost()),
             Fate::FailsAfter => work.await.and(Err(lost())),
+            Fate::HangsBefore => std::future::pending().await,
+            Fate::HangsAfter => {
+                work.await?;
+                std::future::pending().await
+            }
         }
     }
 }

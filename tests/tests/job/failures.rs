@@ -165,13 +165,7 @@ struct Stammer {
 
 #[async_trait]
 impl Script for Stammer {
-    async fn process(
-        &mut self,
-        now: Timestamp,
-        _: u32,
-        batch: &Batch,
-        out: &mut Output,
-    ) -> Result<(), OperatorError> {
+    async fn process(&mut self, now: Timestamp, _: u32, batch: &Batch, out: &mut Output) -> Result<(), OperatorError> {
         out.emitted.push((0, Batch { hashes: Vec::new(), ..batch.clone() }));
         out.rejected.0.push_row(batch, 0);
         out.rejected.1.push("to see what becomes of it".into());

@@ -1,6 +1,6 @@
 //! What the store does to a job: attempts that fail while the process lives, answers that are lost, a store that stays away.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use futures::future::join_all;
@@ -8,8 +8,9 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 use weir::error::ErrorKind;
 use weir::job::Outcome;
-use weir_tests::job::code::{count, pass};
-use weir_tests::job::store::{FaultyStore, Fate, LOST, Verb};
+use weir::plugin::OperatorError;
+use weir_tests::job::code::{Call, count, hooked, pass};
+use weir_tests::job::store::{Fate, FaultyStore, LOST, Verb};
 use weir_tests::job::{Pipeline, check_counts, finished, stopped};
 
 /// A fed count. At parallelism 1 it is one chain, at 2 it is not.
@@ -268,7 +269,7 @@ async fn a_marker_that_cannot_be_written_for_a_while_holds_back_the_next_checkpo
         let store = FaultyStore::new();
         let pipeline = Pipeline::new(fed(2, 2, 1000), [("count", count())]).on(store.clone());
         let mut job = pipeline.start();
-        let refused = Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let refused = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&refused);
         store.decide(move |verb, path| {
             // More often than one write is tried.
@@ -285,6 +286,39 @@ async fn a_marker_that_cannot_be_written_for_a_while_holds_back_the_next_checkpo
         check_counts(&pipeline.out("out"), 200, true);
         let manifests = pipeline.manifests().await;
         assert!(manifests.windows(2).all(|pair| pair[1].parent == Some(pair[0].epoch)), "one chain");
+    }
+}
+
+/// Row "the outcome of the manifest's put is unknown": its epoch is not abandoned, and the entry that turns out to be there is not taken for
+/// that of a newer run (I6, I7).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_that_fails_while_a_manifest_is_on_its_way_does_not_make_the_job_its_own_successor() {
+    for fate in [Fate::HangsBefore, Fate::HangsAfter] {
+        let store = FaultyStore::new();
+        let failed = Arc::new(AtomicBool::new(false));
+        let has_failed = Arc::clone(&failed);
+        let work = hooked(count(), move |_, call| match call {
+            Call::Process(sequences) if sequences.contains(&150) && !has_failed.swap(true, Relaxed) => {
+                Err(OperatorError::Fatal("it gave up".into()))
+            }
+            _ => Ok(()),
+        });
+        let pipeline = Pipeline::new(fed(2, 0, 3), [("count", work)]).on(store.clone());
+        let mut job = pipeline.start();
+        let sent = Arc::new(AtomicBool::new(false));
+        let is_sent = Arc::clone(&sent);
+        store.decide(move |verb, path| {
+            let is_manifest = verb == Verb::Put && path.contains("/log/") && !path.ends_with("/00000000000000000001");
+            if is_manifest && !is_sent.swap(true, Relaxed) { fate } else { Fate::Works }
+        });
+        pipeline.feed("a", 0..100);
+        job.until("the manifest was sent", |_| sent.load(Relaxed)).await;
+        pipeline.feed("a", 100..200);
+        job.until("all output", |_| pipeline.out_len("out") == 200).await;
+        assert!(failed.load(Relaxed));
+        assert_eq!(job.restarts(), 1);
+        stopped(job.stop().await);
+        check_counts(&pipeline.out("out"), 200, true);
     }
 }
 
