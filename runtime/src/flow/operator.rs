@@ -71,6 +71,11 @@ impl OperatorStage {
         self.wake_at.take_if(|at| *at <= now).is_some()
     }
 
+    /// Forgets when it asked to be woken: its inputs have ended, and it has had its last word.
+    pub(super) fn forget_wake(&mut self) {
+        self.wake_at = None;
+    }
+
     /// Keeps the memory of an output for the next call.
     pub(super) fn give_back(&mut self, out: Output) {
         self.spare = out;

@@ -103,7 +103,13 @@ impl Chain {
             }
             Action::Finish(port) => self.call(stage, OperatorCall::Finish(port)).await,
             Action::Idle => self.control(stage, Element::Idle).await,
-            Action::End => self.control(stage, Element::End).await,
+            Action::End => {
+                // What an operator says when it is woken would follow the end.
+                if let Body::Operator(operator) = &mut self.stages[stage].body {
+                    operator.forget_wake();
+                }
+                self.control(stage, Element::End).await
+            }
             Action::Cut(barrier) => self.cut(stage, barrier).await,
         }
     }
