@@ -296,6 +296,49 @@ format = "json"
     }
 }
 
+/// "Minimum watermark" of inputs that are not idle (DESIGN §4): what a timer says does not make an idle input one that is waited for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_that_is_woken_while_its_input_is_idle_holds_no_watermark_back() {
+    for parallelism in [1, 2] {
+        let text = format!(
+            r#"{HEAD}
+{}idle_after = "1s"
+{}
+[operator.alarm]
+plugin = "alarm"
+inputs = ["a"]
+parallelism = {parallelism}
+[operator.both]
+plugin = "pass"
+inputs = ["alarm", "b"]
+[sink.out]
+connector = "file"
+inputs = ["both"]
+path = "out"
+format = "json"
+"#,
+            fed("a"),
+            fed("b")
+        );
+        let mut pipeline = Pipeline::new(text, [("alarm", script(&["in"], |_| Alarm::default())), ("both", pass())]);
+        pipeline.clock = Clock::manual(1_000_000_000_000);
+        let mut job = pipeline.start();
+        let both = job.metrics.node(&weir::model::NodeName::new("both"));
+        pipeline.feed("a", 0..1);
+        pipeline.feed("b", 1..11);
+        job.until("the output of b", |_| pipeline.out_len("out") == 10).await;
+        job.until("the watermark of both", |_| both.watermark().is_some()).await;
+        // `a` is idle from here on, and its timer is due.
+        pipeline.clock.advance(Duration::from_secs(7200));
+        job.until("the watermark of b alone", |_| both.watermark() == Some(9999)).await;
+        job.until("the output of the timer", |_| pipeline.out_len("out") == 11).await;
+        pipeline.feed("b", 11..21);
+        job.until("the watermark of b alone", |_| both.watermark() == Some(19_999)).await;
+        stopped(job.stop().await);
+        check_once(&pipeline.out("out"), 21, 1);
+    }
+}
+
 /// The coordinator takes its turn beside a source that never waits: §4, "chained into one task".
 #[test]
 fn a_busy_chain_does_not_starve_the_coordinator() {

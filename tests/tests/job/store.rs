@@ -322,6 +322,53 @@ async fn an_operator_that_fails_while_a_manifest_is_on_its_way_does_not_make_the
     }
 }
 
+/// "Every restart claims, also one in the same process", and a claim whose answer was lost is in doubt like any other put (I6): it is not
+/// taken for that of a newer run.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_whose_answer_was_lost_does_not_make_the_job_its_own_successor() {
+    // How many requests for the claim fail after they were carried out, and how many after those for what follows it.
+    for (claims, others) in [(8, 0), (0, 1), (8, 8)] {
+        let store = FaultyStore::new();
+        let armed = Arc::new(AtomicBool::new(false));
+        let is_armed = Arc::clone(&armed);
+        let work = hooked(count(), move |_, call| match call {
+            Call::Process(sequences) if sequences.contains(&150) && !is_armed.swap(true, Relaxed) => {
+                Err(OperatorError::Fatal("it gave up".into()))
+            }
+            _ => Ok(()),
+        });
+        let pipeline = Pipeline::new(fed(2, 0, 100), [("count", work)]).on(store.clone());
+        let mut job = pipeline.start();
+        pipeline.feed("a", 0..100);
+        job.until("the first output", |_| pipeline.out_len("out") == 100).await;
+        job.until_at_least(1, "checkpoints", |metrics| &metrics.checkpoints).await;
+        let (mut claim, mut claims, mut others) = (None, claims, others);
+        store.decide(move |verb, path| {
+            if !armed.load(Relaxed) {
+                return Fate::Works;
+            }
+            if verb == Verb::Put && path.contains("/log/") && claim.is_none() {
+                claim = Some(path.to_owned());
+            }
+            let left = match &claim {
+                None => return Fate::Works,
+                Some(claim) if claim == path => &mut claims,
+                Some(_) => &mut others,
+            };
+            if *left == 0 {
+                return Fate::Works;
+            }
+            *left -= 1;
+            Fate::FailsAfter
+        });
+        pipeline.feed("a", 100..200);
+        job.until("all output", |_| pipeline.out_len("out") == 200).await;
+        assert!(job.restarts() >= 2, "{}", job.restarts());
+        stopped(job.stop().await);
+        check_counts(&pipeline.out("out"), 200, true);
+    }
+}
+
 /// I10, and row "dies after the `committed` marker" for a job that is at its end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_finished_job_says_so_and_changes_nothing_when_it_is_run_again() {
