@@ -101,11 +101,18 @@ async fn run_once(
     if let Some(before) = before {
         check_fence(before).await?;
     }
-    let (run, restore, commit_needed) =
-        match begin(&job.store, &job.spec.name, start, &job.clock).await.map_err(Error::from)? {
-            Begun::Finished(manifest) => return Ok(Outcome::Finished { epoch: manifest.epoch, before: true }),
-            Begun::Run { run, restore, commit_needed } => (run, restore, commit_needed),
-        };
+    let begun = begin(&job.store, &job.spec.name, start, &job.clock).await.map_err(Error::from);
+    let (run, restore, commit_needed) = match begun {
+        Ok(Begun::Finished(manifest)) => return Ok(Outcome::Finished { epoch: manifest.epoch, before: true }),
+        Ok(Begun::Run { run, restore, commit_needed }) => (run, restore, commit_needed),
+        Err(error) => {
+            // Its claim may be in the log all the same, and must not be taken for that of somebody else.
+            if error.kind() == ErrorKind::Store {
+                *before = None;
+            }
+            return Err(error.into());
+        }
+    };
     let worked = work(job, before.insert(run), restore, commit_needed, stop).await;
     if let (Err(_), Some(run)) = (&worked, before) {
         // Whatever failed first: if the job was taken over, this is what there is to say.
