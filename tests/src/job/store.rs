@@ -75,10 +75,13 @@ impl FaultyStore {
         match self.fate(verb, path) {
             Fate::Works => work.await,
             Fate::FailsBefore => Err(lost()),
-            Fate::FailsAfter => work.await.and(Err(lost())),
+            Fate::FailsAfter => {
+                drop(work.await);
+                Err(lost())
+            }
             Fate::HangsBefore => std::future::pending().await,
             Fate::HangsAfter => {
-                work.await?;
+                drop(work.await);
                 std::future::pending().await
             }
         }

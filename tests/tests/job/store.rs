@@ -369,6 +369,31 @@ async fn a_claim_whose_answer_was_lost_does_not_make_the_job_its_own_successor()
     }
 }
 
+/// Row "store unreachable", while state is read back: the job tries again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn state_that_cannot_be_read_for_a_while_is_read_later() {
+    let store = FaultyStore::new();
+    let pipeline = Pipeline::new(fed(2, 0, 100), [("count", count())]).on(store.clone());
+    let mut job = pipeline.start();
+    pipeline.feed("a", 0..100);
+    job.until("the first output", |_| pipeline.out_len("out") == 100).await;
+    stopped(job.stop().await);
+    let mut left = 5;
+    store.decide(move |verb, path| {
+        if verb == Verb::Get && path.contains("/packs/") && left > 0 {
+            left -= 1;
+            return Fate::FailsBefore;
+        }
+        Fate::Works
+    });
+    let mut job = pipeline.start();
+    pipeline.feed("a", 100..200);
+    job.until("all output", |_| pipeline.out_len("out") == 200).await;
+    assert!(job.restarts() >= 2, "{}", job.restarts());
+    stopped(job.stop().await);
+    check_counts(&pipeline.out("out"), 200, true);
+}
+
 /// I10, and row "dies after the `committed` marker" for a job that is at its end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_finished_job_says_so_and_changes_nothing_when_it_is_run_again() {
