@@ -261,9 +261,8 @@ impl Blueprint<'_> {
                         readable.end()
                     )));
                 }
-                let chunks = read_segments(&self.context.store, &entry.segments)
-                    .await
-                    .map_err(|e| refuse(format!("its state cannot be read: {e}")))?;
+                let chunks = read_segments(&self.context.store, &entry.segments).await;
+                let chunks = chunks.map_err(|e| TaskError::state(task, e))?;
                 operator.restore(written, chunks).await.map_err(|e| failed("while its state was restored", e))?;
             }
             segments = Some(SegmentSet::new(entry.segments.clone()));

@@ -2,6 +2,7 @@
 //! published output that is as strict as a reader can be.
 
 pub mod guests;
+pub mod job;
 
 use std::collections::BTreeMap;
 use std::fs;

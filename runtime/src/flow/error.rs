@@ -3,6 +3,7 @@
 use super::channel::Closed;
 use super::exchange::KeyFault;
 use super::inbox::InboxFault;
+use crate::checkpoint::CheckpointError;
 use crate::connector::{ConnectorError, ConnectorErrorKind};
 use crate::error::{Error, ErrorKind};
 use crate::model::TaskId;
@@ -72,6 +73,15 @@ pub enum TaskError {
         /// What the runtime says.
         what: String,
     },
+    /// The store did not give back what a checkpoint holds for this task.
+    #[error("the state of {task} cannot be read")]
+    Unread {
+        /// Which subtask.
+        task: TaskId,
+        /// Why.
+        #[source]
+        source: Box<Error>,
+    },
     /// What a checkpoint holds for this task does not fit it.
     #[error("{task} cannot be restored: {reason}")]
     Restore {
@@ -114,6 +124,16 @@ impl TaskError {
         Self::Connector { task: task.clone(), source: Box::new(source) }
     }
 
+    /// The state of a task could not be had: a store that does not answer may answer later, and what is damaged stays so.
+    pub(super) fn state(task: &TaskId, error: CheckpointError) -> Self {
+        let reason = format!("its state cannot be read: {error}");
+        let source = Error::from(error);
+        match source.kind() {
+            ErrorKind::Store => Self::Unread { task: task.clone(), source: Box::new(source) },
+            _ => Self::Restore { task: task.clone(), reason },
+        }
+    }
+
     /// Whether starting over from the last checkpoint may help. The same record would fail in the same way, and what
     /// a person has to change is not changed by waiting.
     pub fn may_pass(&self) -> bool {
@@ -121,7 +141,7 @@ impl TaskError {
             // From any other call than these two, `invalid` is as good as `fatal`.
             Self::Operator { source, opening, .. } => !(*opening && matches!(**source, OperatorError::Invalid(_))),
             Self::Connector { source, .. } => source.kind == ConnectorErrorKind::Transient,
-            Self::Closed | Self::Inbox { .. } | Self::Panic { .. } => true,
+            Self::Closed | Self::Inbox { .. } | Self::Panic { .. } | Self::Unread { .. } => true,
             Self::Key { .. } | Self::Rejected { .. } | Self::Restore { .. } => false,
         }
     }
@@ -154,6 +174,7 @@ impl From<TaskError> for Error {
                         .into(),
                 ),
             ),
+            TaskError::Unread { source, .. } => (source.kind(), source.remedy().map(str::to_owned)),
             TaskError::Restore { .. } => (
                 ErrorKind::State,
                 Some("run the pipeline as it was, or start anew with --fresh: nothing was changed".into()),
@@ -168,6 +189,7 @@ impl From<TaskError> for Error {
             TaskError::Connector { source, .. } => outer.caused_by(source),
             TaskError::Inbox { source, .. } => outer.caused_by(source),
             TaskError::Key { source, .. } => outer.caused_by(source),
+            TaskError::Unread { source, .. } => outer.caused_by(source),
             _ => outer,
         }
     }

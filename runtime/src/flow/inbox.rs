@@ -146,6 +146,11 @@ impl Inbox {
         self.aligning.is_none()
     }
 
+    /// Whether nothing is expected of any input now, and of one of them something may come later.
+    pub fn is_idle(&self) -> bool {
+        self.idle
+    }
+
     /// Takes one element and appends what the task has to do to `actions`.
     ///
     /// # Errors

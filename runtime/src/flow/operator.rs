@@ -74,6 +74,7 @@ impl OperatorStage {
         self.wake_at
     }
 
+    /// Forgets when it asked to be woken: its inputs have ended, and it has had its last word.
     pub(super) fn forget_wake(&mut self) {
         self.wake_at = None;
     }

@@ -243,6 +243,10 @@ impl Chain {
             if operator.take_due(now) {
                 self.context.note_activity(1);
                 self.call(stage, OperatorCall::Wake).await?;
+                // What it said is no sign that more comes from its inputs.
+                if self.stages[stage].inbox.is_idle() {
+                    self.control(stage, Element::Idle).await?;
+                }
             }
         }
         Ok(())

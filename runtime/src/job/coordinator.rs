@@ -153,12 +153,8 @@ impl Coordinator<'_> {
             event = self.events.recv() => event.map(Wake::Event).ok_or_else(|| {
                 Error::new(ErrorKind::Job, "every task has ended before the job did")
             }),
-            changed = self.stop.changed(), if !stopping => match changed {
-                Ok(()) if *self.stop.borrow() => Ok(Wake::Stop),
-                Ok(()) => Ok(Wake::Event(self.events.recv().await.ok_or_else(gone)?)),
-                // Whoever could ask for a stop is gone: treat it as asked.
-                Err(_) => Ok(Wake::Stop),
-            },
+            // Whoever could ask for a stop is gone: that is treated as asked.
+            _ = self.stop.wait_for(|stop| *stop), if !stopping => Ok(Wake::Stop),
             () = tokio::time::sleep(pause) => Ok(wake),
         }
     }

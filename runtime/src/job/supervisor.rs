@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use super::commit::Committers;
 use super::coordinator::{Coordinator, note_restart};
 use super::{Job, Outcome};
-use crate::checkpoint::{Begun, CheckpointError, Manifest, Run, Start, begin, history, read_manifest};
+use crate::checkpoint::{Begun, Manifest, Run, Start, begin, history, read_manifest};
 use crate::connector;
 use crate::error::{Error, ErrorKind};
 use crate::flow::{Blueprint, FlowContext, TaskError, Tasks};
@@ -100,28 +100,41 @@ async fn run_once(
     before: &mut Option<Run>,
 ) -> Result<Outcome, Failure> {
     if let Some(before) = before {
-        before.check_fence().await.map_err(Error::from)?;
+        check_fence(before).await?;
     }
     preflight(job, start).await?;
-    let begun = begin(&job.store, &job.spec.name, start, &job.clock).await;
-    if let Err(CheckpointError::InDoubt { .. }) = begun {
-        // The claim may turn up in the log: it must not look like somebody else's.
-        *before = None;
-    }
-    let (run, restore, commit_needed) = match begun.map_err(Error::from)? {
-        Begun::Finished(manifest) => return Ok(Outcome::Finished { epoch: manifest.epoch, before: true }),
-        Begun::Run { run, restore, commit_needed } => (run, restore, commit_needed),
+    let begun = begin(&job.store, &job.spec.name, start, &job.clock).await.map_err(Error::from);
+    let (run, restore, commit_needed) = match begun {
+        Ok(Begun::Finished(manifest)) => return Ok(Outcome::Finished { epoch: manifest.epoch, before: true }),
+        Ok(Begun::Run { run, restore, commit_needed }) => (run, restore, commit_needed),
+        Err(error) => {
+            // Its claim may be in the log all the same, and must not be taken for that of somebody else.
+            if error.kind() == ErrorKind::Store {
+                *before = None;
+            }
+            return Err(error.into());
+        }
     };
     let worked = work(job, before.insert(run), restore, commit_needed, stop).await;
-    if let (Err(_), Some(run)) = (&worked, &before) {
+    if let (Err(_), Some(run)) = (&worked, before) {
         // Whatever failed first: if the job was taken over, this is what there is to say.
-        if let Err(error) = run.check_fence().await.map_err(Error::from)
+        if let Err(error) = check_fence(run).await
             && error.kind() == ErrorKind::Superseded
         {
             return Err(Failure::Final(error));
         }
     }
     worked
+}
+
+/// Fails if somebody took over from a run. A manifest that it had sent when it failed is settled first: its epoch is not abandoned, and an entry
+/// of the run's own is not taken for that of another.
+async fn check_fence(run: &mut Run) -> Result<(), Error> {
+    if run.in_doubt().is_some() {
+        // Whoever comes next finds it in the log and commits it.
+        drop(run.resolve().await?);
+    }
+    Ok(run.check_fence().await?)
 }
 
 /// Recovers and works, until the end or the first failure.

@@ -22,10 +22,7 @@ struct Datetime {
 }
 
 /// A linker for a component that imports WASI; none for one that does not.
-pub(super) fn link(
-    linker: &Linker<HostState>,
-    component: &Component,
-) -> wasmtime::Result<Option<Linker<HostState>>> {
+pub(super) fn link(linker: &Linker<HostState>, component: &Component) -> wasmtime::Result<Option<Linker<HostState>>> {
     let imports = component.component_type();
     let wasi: Vec<(String, bool)> = imports
         .imports(component.engine())
