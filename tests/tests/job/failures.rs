@@ -45,7 +45,8 @@ fn trap() -> OperatorError {
 /// Row "the process dies before the manifest of n", for one operator of a process that lives: I2, I5.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_that_fails_once_starts_over_from_the_last_checkpoint_and_nothing_comes_twice() {
-    let faults: [(&str, fn() -> OperatorError); 3] = [
+    type Fault = (&'static str, fn() -> OperatorError);
+    let faults: [Fault; 3] = [
         ("fatal", || OperatorError::Fatal("it gave up".into())),
         ("trap", trap),
         ("panic", || panic!("a panic on purpose: a defect of weir would look like this")),

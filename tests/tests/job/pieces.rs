@@ -28,7 +28,7 @@ enum Way {
     Stop,
     /// The job is dropped where it is: what a process that dies leaves behind, and more, since its uploads go on.
     Die,
-    /// The operator fails, the job starts over, and is stopped some records later.
+    /// The operator fails, the job starts over, and is stopped some records after that. A stop that came before would end it with the failure.
     FailThenStop,
 }
 
@@ -52,7 +52,7 @@ impl Trigger {
         let (fail_at, stop_at) = match way {
             Way::Stop => (u64::MAX, at),
             Way::Die => (u64::MAX, u64::MAX),
-            Way::FailThenStop => (at, at * 2),
+            Way::FailThenStop => (at, u64::MAX),
         };
         self.0.fail_at.store(fail_at, Relaxed);
         self.0.stop_at.store(stop_at, Relaxed);
@@ -102,6 +102,8 @@ async fn in_pieces(
         match way {
             Way::Stop => drop(stopped(job.end().await)),
             Way::FailThenStop => {
+                job.until_at_least(1, "restarts", |metrics| &metrics.restarts).await;
+                trigger.0.stop_at.store(trigger.0.seen.load(Relaxed) + at, Relaxed);
                 let metrics = Arc::clone(&job.metrics);
                 stopped(job.end().await);
                 assert_eq!(metrics.restarts.load(Relaxed), 1);

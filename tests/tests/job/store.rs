@@ -1,5 +1,6 @@
 //! What the store does to a job: attempts that fail while the process lives, answers that are lost, a store that stays away.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
@@ -147,7 +148,7 @@ format = "json"
 /// carried out: I1, I4, I5, I6, I13.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_that_fail_before_or_after_they_were_carried_out_change_nothing_in_the_output() {
-    let touched = Arc::new(Mutex::new(std::collections::BTreeMap::<String, u64>::new()));
+    let touched = Arc::new(Mutex::new(BTreeMap::<String, u64>::new()));
     join_all((0..12u64).map(|seed| {
         let touched = Arc::clone(&touched);
         async move {
@@ -159,8 +160,16 @@ async fn requests_that_fail_before_or_after_they_were_carried_out_change_nothing
             // Runs of failures, so that also what is tried four times in a row fails for good.
             let mut left = 0;
             let mut fate = Fate::Works;
+            let mut puts = BTreeMap::<String, u64>::new();
             store.decide(move |verb, path| {
-                if left == 0 {
+                let kind = path.split('/').nth_back(1).unwrap_or_default();
+                let count = puts.entry(kind.to_owned()).or_default();
+                *count += u64::from(verb == Verb::Put);
+                if verb == Verb::Put && *count == 2 {
+                    // Whatever the seed gives: each kind of put fails in both ways at some time.
+                    fate = if seed % 2 == 0 { Fate::FailsBefore } else { Fate::FailsAfter };
+                    left = 1;
+                } else if left == 0 {
                     fate = match random.next_u32() % 40 {
                         0 => Fate::FailsBefore,
                         1 => Fate::FailsAfter,
@@ -170,8 +179,7 @@ async fn requests_that_fail_before_or_after_they_were_carried_out_change_nothing
                 }
                 left -= 1;
                 if fate != Fate::Works {
-                    let what = path.split('/').nth_back(1).unwrap_or_default();
-                    *touched.lock().unwrap().entry(format!("{fate:?} {verb:?} {what}")).or_default() += 1;
+                    *touched.lock().unwrap().entry(format!("{fate:?} {verb:?} {kind}")).or_default() += 1;
                 }
                 fate
             });
