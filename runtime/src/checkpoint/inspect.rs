@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 
 use super::error::CheckpointError;
-use super::log::Body;
+use super::log::{Body, READ_ATTEMPTS_MAX, Span};
 use super::manifest::Manifest;
-use super::objects::Store;
-use super::recover::{look_at, read_steadily};
+use super::objects::{JobStore, Store};
+use super::recover::{contended, look_at};
 use super::segment::{SegmentRef, chunk_numbers};
 use crate::model::{Epoch, Generation, Timestamp};
 
@@ -58,87 +58,103 @@ pub struct EntrySummary {
 /// The entries of a job's log, the oldest first.
 pub async fn history(store: &Store, job: &str) -> Result<Vec<EntrySummary>, CheckpointError> {
     let store = look_at(store, job).await?;
-    read_steadily(&store, async |store, span| {
-        let mut entries = Vec::new();
-        for seq in span.boundary + 1..=span.tip {
-            let mut summary = EntrySummary {
-                seq,
-                kind: EntryKind::Void,
-                epoch: None,
-                generation: None,
-                created_at: None,
-                committed: false,
-                finished: false,
-                packs: 0,
-                bytes: 0,
-            };
-            match store.read_in_span(seq).await {
-                Ok(None) => return Ok(None),
-                Ok(Some(entry)) => {
-                    summary.generation = Some(entry.generation);
-                    match entry.body {
-                        Body::Void => {}
-                        Body::Claim(claim) => {
-                            summary.kind = EntryKind::Claim { base: claim.base.map(|base| base.manifest.epoch) };
-                            summary.created_at = Some(claim.created_at);
-                        }
-                        Body::Checkpoint(manifest) => {
-                            summary.kind = EntryKind::Checkpoint;
-                            summary.epoch = Some(manifest.epoch);
-                            summary.created_at = Some(manifest.created_at);
-                            summary.committed = store.is_committed(manifest.epoch).await?;
-                            summary.finished = manifest.finished;
-                            summary.packs = manifest.packs().len() as u64;
-                            summary.bytes = manifest.segments().map(|segment| segment.bytes).sum();
-                        }
+    for _ in 0..READ_ATTEMPTS_MAX {
+        let span = store.span().await?;
+        if let Some(read) = entries_in(&store, span).await? {
+            return Ok(read);
+        }
+    }
+    Err(contended(&store))
+}
+
+/// The entries; none if some were collected meanwhile.
+async fn entries_in(store: &JobStore, span: Span) -> Result<Option<Vec<EntrySummary>>, CheckpointError> {
+    let mut entries = Vec::new();
+    for seq in span.boundary + 1..=span.tip {
+        let mut summary = EntrySummary {
+            seq,
+            kind: EntryKind::Void,
+            epoch: None,
+            generation: None,
+            created_at: None,
+            committed: false,
+            finished: false,
+            packs: 0,
+            bytes: 0,
+        };
+        match store.read_in_span(seq).await {
+            Ok(None) => return Ok(None),
+            Ok(Some(entry)) => {
+                summary.generation = Some(entry.generation);
+                match entry.body {
+                    Body::Void => {}
+                    Body::Claim(claim) => {
+                        summary.kind = EntryKind::Claim { base: claim.base.map(|base| base.manifest.epoch) };
+                        summary.created_at = Some(claim.created_at);
+                    }
+                    Body::Checkpoint(manifest) => {
+                        summary.kind = EntryKind::Checkpoint;
+                        summary.epoch = Some(manifest.epoch);
+                        summary.created_at = Some(manifest.created_at);
+                        summary.committed = store.is_committed(manifest.epoch).await?;
+                        summary.finished = manifest.finished;
+                        summary.packs = manifest.packs().len() as u64;
+                        summary.bytes = manifest.segments().map(|segment| segment.bytes).sum();
                     }
                 }
-                Err(error @ (CheckpointError::Damaged { .. } | CheckpointError::Missing { .. })) => {
-                    summary.kind = EntryKind::Damaged { fault: error.to_string() };
-                }
-                Err(error) => return Err(error),
             }
-            entries.push(summary);
+            Err(error @ (CheckpointError::Damaged { .. } | CheckpointError::Missing { .. })) => {
+                summary.kind = EntryKind::Damaged { fault: error.to_string() };
+            }
+            Err(error) => return Err(error),
         }
-        Ok(Some(entries))
-    })
-    .await
+        entries.push(summary);
+    }
+    Ok(Some(entries))
 }
 
 /// The manifest of a checkpoint, from the log or from a pin.
 pub async fn read_manifest(store: &Store, job: &str, epoch: Epoch) -> Result<Manifest, CheckpointError> {
     let store = look_at(store, job).await?;
-    read_steadily(&store, async |store, span| {
-        let (mut have, mut fault) = (Vec::new(), None);
-        for seq in (span.boundary + 1..=span.tip).rev() {
-            match store.read_in_span(seq).await {
-                Ok(None) => return Ok(None),
-                Ok(Some(entry)) => match entry.body {
-                    Body::Checkpoint(manifest) if manifest.epoch == epoch => return Ok(Some(*manifest)),
-                    Body::Checkpoint(manifest) => have.push(manifest.epoch),
-                    _ => {}
-                },
-                Err(error @ (CheckpointError::Damaged { .. } | CheckpointError::Missing { .. })) => fault = Some(error),
-                Err(error) => return Err(error),
-            }
+    for _ in 0..READ_ATTEMPTS_MAX {
+        let span = store.span().await?;
+        if let Some(read) = manifest_in(&store, span, epoch).await? {
+            return Ok(read);
         }
-        for (_, manifest) in store.pins().await? {
-            if manifest.epoch == epoch {
-                return Ok(Some(manifest));
-            }
-            have.push(manifest.epoch);
+    }
+    Err(contended(&store))
+}
+
+/// The manifest; none if entries were collected meanwhile.
+async fn manifest_in(store: &JobStore, span: Span, epoch: Epoch) -> Result<Option<Manifest>, CheckpointError> {
+    let (mut have, mut fault) = (Vec::new(), None);
+    for seq in (span.boundary + 1..=span.tip).rev() {
+        match store.read_in_span(seq).await {
+            Ok(None) => return Ok(None),
+            Ok(Some(entry)) => match entry.body {
+                Body::Checkpoint(manifest) if manifest.epoch == epoch => return Ok(Some(*manifest)),
+                Body::Checkpoint(manifest) => have.push(manifest.epoch),
+                _ => {}
+            },
+            Err(error @ (CheckpointError::Damaged { .. } | CheckpointError::Missing { .. })) => fault = Some(error),
+            Err(error) => return Err(error),
         }
-        // It may be the one that cannot be read.
-        if let Some(fault) = fault {
-            return Err(fault);
+    }
+    for (_, manifest) in store.pins().await? {
+        if manifest.epoch == epoch {
+            return Ok(Some(manifest));
         }
-        have.sort_unstable();
-        have.dedup();
-        let have = have.iter().map(Epoch::to_string).collect::<Vec<_>>().join(", ");
-        let have = if have.is_empty() { "none".to_owned() } else { have };
-        Err(CheckpointError::NoCheckpoint { job: store.job().to_owned(), epoch, have })
-    })
-    .await
+        have.push(manifest.epoch);
+    }
+    // It may be the one that cannot be read.
+    if let Some(fault) = fault {
+        return Err(fault);
+    }
+    have.sort_unstable();
+    have.dedup();
+    let have = have.iter().map(Epoch::to_string).collect::<Vec<_>>().join(", ");
+    let have = if have.is_empty() { "none".to_owned() } else { have };
+    Err(CheckpointError::NoCheckpoint { job: store.job().to_owned(), epoch, have })
 }
 
 /// What a verification found.

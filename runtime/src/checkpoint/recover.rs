@@ -299,18 +299,9 @@ pub(crate) async fn look_at(store: &Store, job: &str) -> Result<JobStore, Checkp
     }
 }
 
-/// The same, tried again as long as the log is collected while it is read.
-pub(crate) async fn read_steadily<T>(
-    store: &JobStore,
-    mut read: impl AsyncFnMut(&JobStore, Span) -> Result<Option<T>, CheckpointError>,
-) -> Result<T, CheckpointError> {
-    for _ in 0..READ_ATTEMPTS_MAX {
-        let span = store.span().await?;
-        if let Some(value) = read(store, span).await? {
-            return Ok(value);
-        }
-    }
-    Err(CheckpointError::Contended { job: store.job().to_owned(), attempts: READ_ATTEMPTS_MAX })
+/// A log that was collected again and again while it was read.
+pub(crate) fn contended(store: &JobStore) -> CheckpointError {
+    CheckpointError::Contended { job: store.job().to_owned(), attempts: READ_ATTEMPTS_MAX }
 }
 
 #[cfg(test)]

@@ -249,7 +249,10 @@ async fn preflight(job: &Job, start: Start) -> Result<(), Error> {
     }
     let epoch = match start {
         Start::From(epoch) => Some(epoch),
-        _ => history(&job.store, name).await.ok().and_then(|entries| entries.iter().filter_map(|e| e.epoch).max()),
+        _ => {
+            let entries = history(&job.store, name).await;
+            entries.ok().and_then(|entries| entries.iter().filter_map(|e| e.epoch).max())
+        }
     };
     let Some(epoch) = epoch else { return Ok(()) };
     match read_manifest(&job.store, name, epoch).await {
