@@ -4,7 +4,7 @@
 //! have a key of 16 bytes and a value of 100, and interrupts are on, as in a job.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use weir::model::{Batch, TaskInfo};
+use weir::model::Batch;
 use weir::plugin::Output;
 
 fn batch(records: usize) -> Batch {
@@ -16,24 +16,12 @@ fn batch(records: usize) -> Batch {
     batch
 }
 
-fn task() -> TaskInfo {
-    TaskInfo {
-        job: "bench".into(),
-        node: "op".into(),
-        subtask: 0,
-        parallelism: 1,
-        key_groups: 128,
-        groups: 0..128,
-        seed: 0,
-    }
-}
-
 fn hand_over(criterion: &mut Criterion) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     let component = weir_benches::component(&weir_benches::root().join("benches/guests/map"));
     let mut operator = runtime.block_on(async {
         let code = weir_benches::guest(&component, r#"{"drop":true}"#).await;
-        (code.open)(task()).await.expect("the guest opens")
+        (code.open)(weir_benches::task()).await.expect("the guest opens")
     });
     let mut group = criterion.benchmark_group("plugin_call");
     let mut out = Output::default();

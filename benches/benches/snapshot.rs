@@ -5,7 +5,7 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use weir::flow::OperatorCode;
-use weir::model::{Batch, Chunk, Epoch, Scope, SegmentKind, SnapshotMode, TaskInfo};
+use weir::model::{Batch, Chunk, Epoch, Scope, SegmentKind, SnapshotMode};
 use weir::plugin::{Operator, Output, SnapshotWriter};
 
 #[derive(Default)]
@@ -21,18 +21,6 @@ impl SnapshotWriter for Written {
 impl Written {
     fn bytes(&self) -> u64 {
         self.0.iter().map(|chunk| chunk.data.len() as u64).sum()
-    }
-}
-
-fn task() -> TaskInfo {
-    TaskInfo {
-        job: "bench".into(),
-        node: "op".into(),
-        subtask: 0,
-        parallelism: 1,
-        key_groups: 128,
-        groups: 0..128,
-        seed: 0,
     }
 }
 
@@ -67,7 +55,7 @@ fn snapshots(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("snapshot");
     group.sample_size(10);
     for (name, code) in [("guest", guest), ("native", native)] {
-        let mut operator = runtime.block_on((code.open)(task())).expect("the operator opens");
+        let mut operator = runtime.block_on((code.open)(weir_benches::task())).expect("the operator opens");
         runtime.block_on(count(operator.as_mut(), 0..KEYS));
         let mut epoch = 0;
         let full = runtime.block_on(snapshot(operator.as_mut(), 0, SnapshotMode::Full));
@@ -100,7 +88,7 @@ fn snapshots(criterion: &mut Criterion) {
                 for _ in 0..rounds {
                     let chunks = full.0.clone();
                     runtime.block_on(async {
-                        let mut operator = (code.open)(task()).await.expect("the operator opens");
+                        let mut operator = (code.open)(weir_benches::task()).await.expect("the operator opens");
                         let clock = weir::clock::Clock::system();
                         operator.restore(1, chunks).await.expect("the operator takes it");
                         spent += clock.elapsed();

@@ -47,6 +47,19 @@ impl Measured {
     }
 }
 
+/// The only subtask of a node, for benches that call an operator without a job.
+pub fn task() -> weir::model::TaskInfo {
+    weir::model::TaskInfo {
+        job: "bench".into(),
+        node: "op".into(),
+        subtask: 0,
+        parallelism: 1,
+        key_groups: 128,
+        groups: 0..128,
+        seed: 0,
+    }
+}
+
 /// The code of a component, with a configuration.
 ///
 /// # Panics

@@ -7,7 +7,7 @@ mod job;
 mod native;
 mod pass;
 
-pub use job::{Measured, guest, run};
+pub use job::{Measured, guest, run, task};
 pub use native::{Native, native};
 pub use pass::Pass;
 pub use weir_tests::guests::component;

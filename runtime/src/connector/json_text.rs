@@ -1,4 +1,4 @@
-//! Pieces of JSON written straight into a buffer: strings, numbers as they stand, and base64 for what is no text.
+//! Pieces of JSON written straight into a buffer: strings, and numbers as they stand.
 //!
 //! Records go through here one by one, so nothing builds a document. What is written is always valid JSON if the rest
 //! around it is.
@@ -100,17 +100,6 @@ pub(super) fn push_compact(out: &mut Vec<u8>, json: &[u8]) {
     }
 }
 
-/// Writes `bytes` in base64 with padding (RFC 4648).
-pub(super) fn push_base64(out: &mut Vec<u8>, bytes: &[u8]) {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    for group in bytes.chunks(3) {
-        let number = group.iter().enumerate().fold(0, |sum, (at, byte)| sum | u32::from(*byte) << (16 - 8 * at));
-        for at in 0..4 {
-            out.push(if at <= group.len() { DIGITS[(number >> (18 - 6 * at)) as usize & 63] } else { b'=' });
-        }
-    }
-}
-
 /// At most `limit` bytes of a record for a message, with what cannot be printed escaped.
 pub(super) fn excerpt(record: &[u8], limit: usize) -> String {
     let shown = &record[..record.len().min(limit)];
@@ -148,15 +137,6 @@ mod tests {
             push_compact(&mut out, serde_json::to_string_pretty(&value).unwrap().as_bytes());
             prop_assert!(!out.contains(&b'\n'));
             prop_assert_eq!(out, serde_json::to_vec(&value).unwrap());
-        }
-    }
-
-    #[test]
-    fn base64_matches_the_vectors_of_its_standard() {
-        for (bytes, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg==")] {
-            let mut out = Vec::new();
-            push_base64(&mut out, bytes.as_bytes());
-            assert_eq!(String::from_utf8(out).unwrap(), text);
         }
     }
 }

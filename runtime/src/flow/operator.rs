@@ -38,6 +38,8 @@ pub(super) struct OperatorStage {
     now: Timestamp,
     /// Records that came in, over all runs.
     records: u64,
+    /// The last cut of this run.
+    epoch: Option<Epoch>,
     /// Calls in a row that said `more` and nothing else.
     idle_steps: u32,
     snapshots: Snapshots,
@@ -67,7 +69,17 @@ impl OperatorStage {
             Some(segments) => Snapshots::Settled { segments, mode: SnapshotMode::Full },
             None => Snapshots::Settled { segments: SegmentSet::default(), mode: SnapshotMode::Full },
         };
-        Self { operator, stateful, wake_at, spare: Output::default(), now: NO_TIME, records, idle_steps: 0, snapshots }
+        Self {
+            operator,
+            stateful,
+            wake_at,
+            spare: Output::default(),
+            now: NO_TIME,
+            records,
+            epoch: None,
+            idle_steps: 0,
+            snapshots,
+        }
     }
 
     pub(super) fn wake_at(&self) -> Option<Timestamp> {
@@ -118,7 +130,7 @@ impl OperatorStage {
                     let says_nothing_more = out.emitted.is_empty() && out.rejected.1.is_empty() && out.more;
                     self.idle_steps = if says_nothing_more { self.idle_steps + 1 } else { 0 };
                     if self.idle_steps > IDLE_STEPS_MAX {
-                        return Err(TaskError::operator(task, describe(call), says_nothing("resume")));
+                        return Err(TaskError::operator(task, self.describe(call), says_nothing("resume")));
                     }
                     break;
                 }
@@ -129,7 +141,7 @@ impl OperatorStage {
                     tries += 1;
                 }
                 Err(source) => {
-                    return Err(TaskError::operator(task, describe(call), source));
+                    return Err(TaskError::operator(task, self.describe(call), source));
                 }
             }
         }
@@ -138,6 +150,14 @@ impl OperatorStage {
             (kept, asked) => kept.or(asked),
         };
         Ok(out)
+    }
+
+    /// What it was doing, and when, for the error that names it.
+    fn describe(&self, call: OperatorCall<'_>) -> String {
+        match self.epoch {
+            Some(epoch) => format!("{}, after checkpoint {epoch} began", describe(call)),
+            None => format!("{}, before the first checkpoint of this run", describe(call)),
+        }
     }
 
     /// Takes the cut of an epoch and sends it on its way.
@@ -150,6 +170,7 @@ impl OperatorStage {
         context: &std::sync::Arc<FlowContext>,
     ) -> Result<(), TaskError> {
         let watermark = inbox.watermark;
+        self.epoch = Some(barrier.epoch);
         let progress = progress(input_names, inbox, self.wake_at);
         let (segments, mode) = self.settled().await;
         let mut chunks = Chunks::default();

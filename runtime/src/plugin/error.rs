@@ -89,7 +89,7 @@ impl PluginError {
             Self::TooLarge { .. } => "build it optimised and without debug information",
             Self::Component(error) => error.remedy(),
             Self::Imports(_) => {
-                "build it for wasm32-unknown-unknown with `weir plugin build`, or stub WASI as its SDK's page says"
+                "build it for wasm32-unknown-unknown with `weir plugin build`: it imports something besides weir and WASI 0.2"
             }
             Self::Compile(_) => {
                 "build it anew; if it still fails, its toolchain uses WebAssembly features that are off here"

@@ -334,8 +334,9 @@ async fn an_operator_that_fails_while_a_manifest_is_on_its_way_does_not_make_the
 /// taken for that of a newer run.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_whose_answer_was_lost_does_not_make_the_job_its_own_successor() {
-    // How many requests for the claim fail after they were carried out, and how many after those for what follows it.
-    for (claims, others) in [(8, 0), (0, 1), (8, 8)] {
+    // How many requests for the claim fail after they were carried out, and how many after those for what follows it. With the claim in
+    // the log, one look that fails is no reason to begin again.
+    for (claims, others, restarts) in [(8, 0, 2), (0, 1, 1), (8, 8, 2)] {
         let store = FaultyStore::new();
         let armed = Arc::new(AtomicBool::new(false));
         let is_armed = Arc::clone(&armed);
@@ -371,7 +372,7 @@ async fn a_claim_whose_answer_was_lost_does_not_make_the_job_its_own_successor()
         });
         pipeline.feed("a", 100..200);
         job.until("all output", |_| pipeline.out_len("out") == 200).await;
-        assert!(job.restarts() >= 2, "{}", job.restarts());
+        assert!(job.restarts() >= restarts, "{}", job.restarts());
         stopped(job.stop().await);
         check_counts(&pipeline.out("out"), 200, true);
     }

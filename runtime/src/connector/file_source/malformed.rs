@@ -7,7 +7,9 @@ use std::path::Path;
 
 use super::super::ConnectorError;
 use super::super::event_time::TimeFault;
-use super::super::json_text::{excerpt, push_base64, push_escaped, push_string};
+use base64::prelude::{BASE64_STANDARD, Engine};
+
+use super::super::json_text::{excerpt, push_escaped, push_string};
 use crate::model::RECORD_BYTES_MAX;
 
 /// How much of a malformed record an error shows, in bytes.
@@ -108,7 +110,7 @@ impl Malformed<'_> {
             push_string(&mut out, raw);
         } else {
             out.extend_from_slice(b",\"raw_base64\":\"");
-            push_base64(&mut out, raw);
+            out.extend_from_slice(BASE64_STANDARD.encode(raw).as_bytes());
             out.push(b'"');
         }
         out.push(b'}');
