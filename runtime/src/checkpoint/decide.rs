@@ -439,6 +439,7 @@ mod tests {
                 parallelism: 1,
                 plugin: None,
                 subtasks: vec![subtask],
+                grants: Vec::new(),
                 committables: Vec::new(),
             }],
         }

@@ -25,7 +25,9 @@ pub const SUBTASKS_MAX: usize = 32_768;
 pub const COMMITTABLES_MAX: usize = 1 << 16;
 /// The most split positions of a subtask.
 pub const POSITIONS_MAX: usize = 1 << 16;
-/// The most bytes of one committable, of one subtask's progress, of one offset or fingerprint.
+/// The most grants of a node.
+pub const GRANTS_MAX: usize = 64;
+/// The most bytes of one committable, of one subtask's progress or schedule, of one offset or fingerprint.
 pub const OPAQUE_BYTES_MAX: usize = 16 << 20;
 /// The longest name of a plugin, of its version or of a split, in bytes.
 pub const TEXT_BYTES_MAX: usize = 4096;
@@ -79,6 +81,8 @@ pub struct NodeEntry {
     pub plugin: Option<PluginEntry>,
     /// By number.
     pub subtasks: Vec<SubtaskEntry>,
+    /// What it was granted that makes a replay differ, such as a real clock.
+    pub grants: Vec<String>,
     /// What a sink prepared and this checkpoint publishes, the oldest epoch first.
     pub committables: Vec<Committable>,
 }
@@ -94,6 +98,8 @@ pub struct PluginEntry {
     pub version: String,
     /// The version of its state.
     pub state_version: u32,
+    /// Its state is an image of its memory, taken by this version of the instrumenter: bound to the digest and the parallelism.
+    pub image: Option<u32>,
 }
 
 /// A subtask in a checkpoint.
@@ -109,6 +115,8 @@ pub struct SubtaskEntry {
     pub watermark: Timestamp,
     /// How many records had passed.
     pub records: u64,
+    /// In which order it worked since the checkpoint before, in the words of the data path; empty where that was not recorded.
+    pub schedule: Vec<u8>,
 }
 
 impl Manifest {
@@ -168,6 +176,10 @@ impl Manifest {
             limit("length of the plugin's name (bytes)", plugin.name.len(), TEXT_BYTES_MAX)?;
             limit("length of the plugin's version (bytes)", plugin.version.len(), TEXT_BYTES_MAX)?;
         }
+        limit("number of grants", node.grants.len(), GRANTS_MAX)?;
+        for grant in &node.grants {
+            limit("length of a grant (bytes)", grant.len(), TEXT_BYTES_MAX)?;
+        }
         limit("number of committables", node.committables.len(), COMMITTABLES_MAX)?;
         if node.kind != NodeKind::Sink && !node.committables.is_empty() {
             return Err("committables, and it is not a sink".into());
@@ -189,6 +201,7 @@ impl Manifest {
             limit("number of segments of a subtask", subtask.segments.len(), SEGMENTS_MAX)?;
             limit("number of positions of a subtask", subtask.positions.len(), POSITIONS_MAX)?;
             limit("progress of a subtask (bytes)", subtask.progress.len(), OPAQUE_BYTES_MAX)?;
+            limit("schedule of a subtask (bytes)", subtask.schedule.len(), OPAQUE_BYTES_MAX)?;
             for position in &subtask.positions {
                 limit("name of a split (bytes)", position.split.len(), TEXT_BYTES_MAX)?;
                 limit("offset (bytes)", position.offset.len(), OPAQUE_BYTES_MAX)?;
@@ -233,6 +246,7 @@ struct WireNode {
     parallelism: u32,
     plugin: Option<PluginEntry>,
     subtasks: Vec<WireSubtask>,
+    grants: Vec<String>,
     committables: Vec<Committable>,
 }
 
@@ -243,6 +257,7 @@ struct WireSubtask {
     progress: Vec<u8>,
     watermark: Timestamp,
     records: u64,
+    schedule: Vec<u8>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -281,6 +296,7 @@ impl Serialize for Manifest {
             progress: s.progress.clone(),
             watermark: s.watermark,
             records: s.records,
+            schedule: s.schedule.clone(),
         };
         let node = |n: &NodeEntry| WireNode {
             name: n.name.clone(),
@@ -288,6 +304,7 @@ impl Serialize for Manifest {
             parallelism: n.parallelism,
             plugin: n.plugin.clone(),
             subtasks: n.subtasks.iter().map(&mut subtask).collect(),
+            grants: n.grants.clone(),
             committables: n.committables.clone(),
         };
         let nodes = self.nodes.iter().map(node).collect();
@@ -332,6 +349,7 @@ impl<'de> Deserialize<'de> for Manifest {
                 progress: s.progress,
                 watermark: s.watermark,
                 records: s.records,
+                schedule: s.schedule,
             })
         };
         let node = |n: WireNode| {
@@ -341,6 +359,7 @@ impl<'de> Deserialize<'de> for Manifest {
                 parallelism: n.parallelism,
                 plugin: n.plugin,
                 subtasks: n.subtasks.into_iter().map(subtask).collect::<Result<_, D::Error>>()?,
+                grants: n.grants,
                 committables: n.committables,
             })
         };

@@ -448,6 +448,7 @@ impl Job {
             parallelism: subtasks.len() as u32,
             plugin: None,
             subtasks,
+            grants: Vec::new(),
             committables,
         };
         let at = SplitPosition {

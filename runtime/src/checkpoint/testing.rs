@@ -381,6 +381,7 @@ pub(crate) fn a_manifest(epoch: u64, generation: u64) -> super::Manifest {
         parallelism: 1,
         plugin: None,
         subtasks: vec![subtask],
+        grants: Vec::new(),
         committables: Vec::new(),
     };
     let mut nodes = vec![
@@ -396,8 +397,13 @@ pub(crate) fn a_manifest(epoch: u64, generation: u64) -> super::Manifest {
         ),
         node("write", super::NodeKind::Sink, super::SubtaskEntry::default()),
     ];
-    nodes[1].plugin =
-        Some(super::PluginEntry { digest: [4; 32], name: "count".into(), version: "0.1.0".into(), state_version: 1 });
+    nodes[1].plugin = Some(super::PluginEntry {
+        digest: [4; 32],
+        name: "count".into(),
+        version: "0.1.0".into(),
+        state_version: 1,
+        image: None,
+    });
     for data in [vec![1], vec![2]] {
         nodes[2].committables.push(Committable { epoch: Epoch(epoch), subtask: 0, data });
     }

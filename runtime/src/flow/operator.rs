@@ -212,6 +212,7 @@ impl OperatorStage {
                 progress,
                 watermark,
                 records: self.records,
+                schedule: Vec::new(),
             },
         };
         let context = std::sync::Arc::clone(context);

@@ -43,6 +43,7 @@ impl SinkStage {
             watermark: inbox.watermark,
             progress: progress(input_names, inbox, None),
             records: self.records,
+            schedule: Vec::new(),
         };
         let (task, epoch) = (task.clone(), barrier.epoch);
         context.tell(Event::Cut { task, epoch, entry: Box::new(entry), committable, bytes: 0 }).await;

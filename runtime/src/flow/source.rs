@@ -209,6 +209,7 @@ impl SourceTask {
             progress: progress.encode(),
             watermark: self.watermark,
             records: self.records,
+            schedule: Vec::new(),
         };
         let task = self.chain.stages[0].task.clone();
         let event = Event::Cut { task, epoch: barrier.epoch, entry: Box::new(entry), committable: None, bytes: 0 };

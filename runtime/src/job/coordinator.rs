@@ -284,10 +284,12 @@ impl Coordinator<'_> {
                     name: code.descriptor.name.clone(),
                     version: code.descriptor.version.clone(),
                     state_version: code.descriptor.state_version,
+                    image: None,
                 }),
                 subtasks: (0..node.parallelism)
                     .filter_map(|subtask| attempt.entries.remove(&TaskId { node: node.name.clone(), subtask }))
                     .collect(),
+                grants: Vec::new(),
                 committables,
             }
         });
