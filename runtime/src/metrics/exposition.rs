@@ -214,8 +214,10 @@ mod tests {
     use std::collections::BTreeSet;
     use std::time::Duration;
 
+    use futures::FutureExt;
+
     use super::*;
-    use crate::metrics::{FailureReason, Phase};
+    use crate::metrics::{FailureReason, Phase, StoreOperation};
     use crate::model::NodeName;
 
     /// Everything that there is, once.
@@ -239,7 +241,10 @@ mod tests {
             guest("open\"\n", GuestValue::Gauge(0.5)),
             guest("size", GuestValue::Observed(2, 3.0)),
         ];
-        render("job", &metrics, &StoreMetrics::default(), &clock, &guests)
+        let store = StoreMetrics::default();
+        let answered = store.timed(StoreOperation::Put, async { Ok(()) }).now_or_never();
+        assert!(matches!(answered, Some(Ok(()))));
+        render("job", &metrics, &store, &clock, &guests)
     }
 
     #[test]
