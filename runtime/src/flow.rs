@@ -63,6 +63,8 @@ pub struct OperatorCode {
     pub descriptor: Descriptor,
     /// The blake3 of its bytes; zeros for native code.
     pub digest: [u8; 32],
+    /// Its state is saved as an image of its memory, by this version of the instrumenter.
+    pub image: Option<u32>,
     /// Makes its instances.
     pub open: Arc<OpenOperator>,
 }

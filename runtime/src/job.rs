@@ -18,6 +18,7 @@ use tokio::sync::watch;
 
 mod commit;
 mod coordinator;
+mod image;
 mod supervisor;
 
 use crate::checkpoint::{Start, Store};

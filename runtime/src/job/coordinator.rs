@@ -339,7 +339,7 @@ impl Coordinator<'_> {
                     name: code.descriptor.name.clone(),
                     version: code.descriptor.version.clone(),
                     state_version: code.descriptor.state_version,
-                    image: None,
+                    image: code.image,
                 }),
                 subtasks: (0..node.parallelism)
                     .filter_map(|subtask| attempt.entries.remove(&TaskId { node: node.name.clone(), subtask }))
