@@ -10,13 +10,14 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 use super::TaskError;
-use super::context::FlowContext;
+use super::context::{FlowContext, Seen};
 use super::inbox::InboxState;
 use super::report::Event;
+use super::schedule::Course;
 use super::stage::{OperatorCall, progress};
 use crate::checkpoint::{PackBuilder, SegmentSet, SubtaskEntry};
 use crate::metrics::NodeMetrics;
-use crate::model::{Barrier, Batch, Epoch, NO_TIME, Scope, SegmentKind, SnapshotMode, TaskId, Timestamp};
+use crate::model::{Barrier, Batch, Epoch, Scope, SegmentKind, SnapshotMode, TaskId, Timestamp};
 use crate::plugin::{Operator, OperatorError, Output, SnapshotWriter};
 
 /// How often a call that asks for it is repeated before the job starts over, and how long the first wait is; each is twice as
@@ -62,6 +63,8 @@ impl OperatorStage {
         wake_at: Option<Timestamp>,
         records: u64,
     ) -> Self {
+        // What it has seen of the time does not go back either.
+        let now = operator.host_cut().seen;
         let snapshots = match segments {
             Some(segments) if !segments.as_slice().is_empty() && !segments.wants_full() => {
                 Snapshots::Settled { segments, mode: SnapshotMode::Incremental }
@@ -74,7 +77,7 @@ impl OperatorStage {
             stateful,
             wake_at,
             spare: Output::default(),
-            now: NO_TIME,
+            now,
             records,
             epoch: None,
             idle_steps: 0,
@@ -96,6 +99,11 @@ impl OperatorStage {
         self.wake_at.take_if(|at| *at <= now).is_some()
     }
 
+    /// Forgets when it asked to be woken, since its time has come. False: it did not ask.
+    pub(super) fn take_wake(&mut self) -> bool {
+        self.wake_at.take().is_some()
+    }
+
     /// Keeps the memory of an output for the next call.
     pub(super) fn give_back(&mut self, out: Output) {
         self.spare = out;
@@ -107,6 +115,7 @@ impl OperatorStage {
         task: &TaskId,
         metrics: &NodeMetrics,
         context: &FlowContext,
+        course: &mut Course,
         call: OperatorCall<'_>,
     ) -> Result<Output, TaskError> {
         if let OperatorCall::Process(_, batch) = call {
@@ -116,7 +125,7 @@ impl OperatorStage {
         let mut tries = 0;
         loop {
             out.clear();
-            self.now = self.now.max(context.clock.now());
+            self.now = course.now(self.now.max(context.clock.now()));
             let now = self.now;
             let result = match call {
                 OperatorCall::Process(port, batch) => self.operator.process(now, port, batch, &mut out).await,
@@ -125,6 +134,7 @@ impl OperatorStage {
                 OperatorCall::Finish(port) => self.operator.finish(now, port, &mut out).await,
                 OperatorCall::Resume => self.operator.resume(now, &mut out).await,
             };
+            course.called(self.operator.looked_at_time(), now);
             match result {
                 Ok(()) => {
                     let says_nothing_more = out.emitted.is_empty() && out.rejected.1.is_empty() && out.more;
@@ -144,6 +154,9 @@ impl OperatorStage {
                     return Err(TaskError::operator(task, self.describe(call), source));
                 }
             }
+        }
+        if let Some(tap) = &context.tap {
+            tap.note(task, Seen::Called(call, self.now, &out));
         }
         self.wake_at = match (self.wake_at, out.wake_at) {
             (Some(kept), Some(asked)) => Some(kept.min(asked)),
@@ -167,12 +180,15 @@ impl OperatorStage {
         input_names: &[String],
         inbox: InboxState,
         barrier: Barrier,
+        course: &mut Course,
         context: &std::sync::Arc<FlowContext>,
     ) -> Result<(), TaskError> {
         let watermark = inbox.watermark;
         self.epoch = Some(barrier.epoch);
-        let progress = progress(input_names, inbox, self.wake_at);
+        let progress = progress(input_names, inbox, self.wake_at, self.operator.host_cut());
         let (segments, mode) = self.settled().await;
+        let mode = course.mode(mode);
+        let schedule = course.cut(&barrier);
         let mut chunks = Chunks::default();
         if self.stateful {
             let failed = |source| {
@@ -212,7 +228,7 @@ impl OperatorStage {
                 progress,
                 watermark,
                 records: self.records,
-                schedule: Vec::new(),
+                schedule,
             },
         };
         let context = std::sync::Arc::clone(context);

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::inbox::InboxState;
 use crate::checkpoint::SubtaskEntry;
 use crate::model::{Epoch, TaskId, Timestamp};
+use crate::plugin::HostCut;
 
 /// What happened in a task that the coordinator has to know.
 #[derive(Clone, Debug)]
@@ -58,6 +59,8 @@ pub enum Progress {
         state: InboxState,
         /// The processing time at which the operator asked to be woken.
         wake_at: Option<Timestamp>,
+        /// What the operator has had of the host.
+        host: HostCut,
     },
 }
 

@@ -7,10 +7,12 @@ use super::TaskError;
 use super::context::FlowContext;
 use super::inbox::InboxState;
 use super::report::Event;
+use super::schedule::Course;
 use super::stage::progress;
 use crate::checkpoint::SubtaskEntry;
 use crate::connector::Sink;
 use crate::model::{Barrier, Batch, TaskId};
+use crate::plugin::HostCut;
 
 /// A sink and what the host keeps for it.
 pub(super) struct SinkStage {
@@ -34,6 +36,7 @@ impl SinkStage {
         input_names: &[String],
         inbox: InboxState,
         barrier: Barrier,
+        course: &mut Course,
         context: &FlowContext,
     ) -> Result<(), TaskError> {
         let committable = self.sink.prepare(barrier.epoch).await.map_err(|e| TaskError::connector(task, e))?;
@@ -41,9 +44,9 @@ impl SinkStage {
             segments: Vec::new(),
             positions: Vec::new(),
             watermark: inbox.watermark,
-            progress: progress(input_names, inbox, None),
+            progress: progress(input_names, inbox, None, HostCut::default()),
             records: self.records,
-            schedule: Vec::new(),
+            schedule: course.cut(&barrier),
         };
         let (task, epoch) = (task.clone(), barrier.epoch);
         context.tell(Event::Cut { task, epoch, entry: Box::new(entry), committable, bytes: 0 }).await;

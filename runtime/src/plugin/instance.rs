@@ -21,7 +21,8 @@ use super::lent::Loan;
 use super::limits::{self, HOSTCALL_BYTES, Meter, TEXT_BYTES_MAX, clean};
 use super::log::Log;
 use super::metrics::TaskMetrics;
-use super::{Operator, OperatorError, Output, SnapshotWriter};
+use super::wasi::Outside;
+use super::{HostCut, Operator, OperatorError, Output, SnapshotWriter};
 use crate::model::{Batch, Chunk, Epoch, SnapshotMode, StateKind, TaskInfo, Timestamp};
 use crate::plan::LimitsSpec;
 
@@ -128,12 +129,15 @@ impl Instance {
         task: &TaskInfo,
         state: StateKind,
         output_keyed: Vec<bool>,
+        outside: Outside,
     ) -> Result<(), OperatorError> {
+        if let Some(store) = &mut self.store {
+            let data = store.data_mut();
+            data.bind(output_keyed, task.groups.clone());
+            data.outside = outside;
+        }
         self.begin(Call::Open, None, 0)?;
         self.state = state;
-        if let Some(store) = &mut self.store {
-            store.data_mut().bind(output_keyed, task.groups.clone());
-        }
         call!(self, Call::Open, |store| self.processor.call_open(store, config, bindings::task_param(task)))
     }
 
@@ -330,6 +334,20 @@ impl Operator for Instance {
             return Err(self.refuse(Call::Restore, what));
         }
         Ok(())
+    }
+
+    fn looked_at_time(&self) -> bool {
+        self.store.as_ref().is_none_or(|store| store.data().looked)
+    }
+
+    fn host_cut(&self) -> HostCut {
+        self.store.as_ref().map(|store| store.data().outside.cut).unwrap_or_default()
+    }
+
+    fn resume_from(&mut self, cut: HostCut) {
+        if let Some(store) = &mut self.store {
+            store.data_mut().outside.cut = cut;
+        }
     }
 }
 
