@@ -39,7 +39,7 @@ pub use context::{FlowContext, Seen, Tap};
 pub use error::TaskError;
 pub use exchange::{Exchange, KeyFault, Keying};
 pub use inbox::{Action, Inbox, InboxFault, InboxState, Incoming, InputState};
-pub use report::{Event, Progress};
+pub use report::{CutTimings, Event, Progress};
 pub use stage::OperatorCall;
 
 use crate::checkpoint::{JobStore, Manifest, NodeEntry, SegmentSet, SubtaskEntry, read_segments};
@@ -262,7 +262,8 @@ impl Blueprint<'_> {
             Some(replay) => Course::following(replay.segments(&task)?),
             None => Course::default(),
         };
-        Ok(Stage { task, inbox, input_names, body, outputs: Vec::new(), metrics, on_reject, course })
+        let (outputs, aligning_since) = (Vec::new(), None);
+        Ok(Stage { task, inbox, input_names, body, outputs, metrics, on_reject, course, aligning_since })
     }
 
     async fn open_operator(

@@ -11,10 +11,9 @@ use tokio::task::JoinHandle;
 
 use super::TaskError;
 use super::context::{FlowContext, Seen};
-use super::inbox::InboxState;
-use super::report::Event;
+use super::report::{CutTimings, Event};
 use super::schedule::Course;
-use super::stage::{OperatorCall, progress};
+use super::stage::{Cutting, OperatorCall, progress};
 use crate::checkpoint::{PackBuilder, SegmentSet, SubtaskEntry};
 use crate::metrics::NodeMetrics;
 use crate::model::{Barrier, Batch, Epoch, Scope, SegmentKind, SnapshotMode, TaskId, Timestamp};
@@ -177,10 +176,8 @@ impl OperatorStage {
     pub(super) async fn cut(
         &mut self,
         task: &TaskId,
-        input_names: &[String],
-        inbox: InboxState,
         barrier: Barrier,
-        course: &mut Course,
+        Cutting { input_names, inbox, align, course }: Cutting<'_>,
         context: &std::sync::Arc<FlowContext>,
     ) -> Result<(), TaskError> {
         let watermark = inbox.watermark;
@@ -189,6 +186,7 @@ impl OperatorStage {
         let (segments, mode) = self.settled().await;
         let mode = course.mode(mode);
         let schedule = course.cut(&barrier);
+        let began = context.clock.elapsed();
         let mut chunks = Chunks::default();
         if self.stateful {
             let failed = |source| {
@@ -222,6 +220,11 @@ impl OperatorStage {
             epoch: barrier.epoch,
             mode,
             chunks,
+            timings: CutTimings {
+                align,
+                snapshot: context.clock.elapsed().saturating_sub(began),
+                upload: Duration::ZERO,
+            },
             entry: SubtaskEntry {
                 segments: Vec::new(),
                 positions: Vec::new(),
@@ -270,11 +273,13 @@ struct Cut {
     epoch: Epoch,
     mode: SnapshotMode,
     chunks: Chunks,
+    timings: CutTimings,
     entry: SubtaskEntry,
 }
 
 impl Cut {
     async fn make_durable(mut self, mut segments: SegmentSet, context: &FlowContext) -> (SegmentSet, SnapshotMode) {
+        let began = context.clock.elapsed();
         let mut pack = PackBuilder::new(context.generation, self.epoch, &self.task);
         let chunks = std::mem::take(&mut self.chunks.0);
         let built = tokio::task::spawn_blocking(move || {
@@ -293,8 +298,10 @@ impl Cut {
             Ok((written, bytes)) => {
                 segments.apply(self.mode, &written);
                 self.entry.segments = segments.to_vec();
-                let Self { task, epoch, entry, .. } = self;
-                context.tell(Event::Cut { task, epoch, entry: Box::new(entry), committable: None, bytes }).await;
+                self.timings.upload = context.clock.elapsed().saturating_sub(began);
+                let Self { task, epoch, entry, timings, .. } = self;
+                let entry = Box::new(entry);
+                context.tell(Event::Cut { task, epoch, entry, committable: None, bytes, timings }).await;
                 let next = if segments.wants_full() { SnapshotMode::Full } else { SnapshotMode::Incremental };
                 (segments, next)
             }

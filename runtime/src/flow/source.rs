@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use super::TaskError;
 use super::context::Seen;
 use super::pace::Pace;
-use super::report::{Event, Progress};
+use super::report::{CutTimings, Event, Progress};
 use super::schedule::{Op, Segment};
 use super::stage::Chain;
 use crate::checkpoint::SubtaskEntry;
@@ -283,7 +283,14 @@ impl SourceTask {
             schedule: self.chain.stages[0].course.cut(&barrier),
         };
         let task = self.chain.stages[0].task.clone();
-        let event = Event::Cut { task, epoch: barrier.epoch, entry: Box::new(entry), committable: None, bytes: 0 };
+        let event = Event::Cut {
+            task,
+            epoch: barrier.epoch,
+            entry: Box::new(entry),
+            committable: None,
+            bytes: 0,
+            timings: CutTimings::default(),
+        };
         self.chain.context.tell(event).await;
         self.chain.control(0, Element::Barrier(barrier)).await?;
         self.chain.begin_segment(0);

@@ -61,6 +61,17 @@ pub(super) struct Stage {
     pub(super) on_reject: OnError,
     /// How it works, for the manifest; that of the head has the order of the whole task.
     pub(super) course: Course,
+    /// When the first barrier came of those that are being aligned.
+    pub(super) aligning_since: Option<Duration>,
+}
+
+/// What a stage has to say at its cut.
+pub(super) struct Cutting<'a> {
+    pub(super) input_names: &'a [String],
+    pub(super) inbox: InboxState,
+    /// How long the barriers took to come on all inputs.
+    pub(super) align: Duration,
+    pub(super) course: &'a mut Course,
 }
 
 /// The stages of one task. Stage 0 is the head; a stage's readers come after it.
@@ -83,7 +94,9 @@ impl Chain {
                 Element::End => (Incoming::End, None),
             };
             let mut actions = Vec::new();
+            let now = matches!(incoming, Incoming::Barrier(_)).then(|| self.context.clock.elapsed());
             let this = &mut self.stages[stage];
+            this.aligning_since = this.aligning_since.or(now);
             this.inbox.accept(input, incoming, &mut actions).map_err(|fault| TaskError::inbox(&this.task, fault))?;
             for action in actions {
                 self.act(stage, action, batch.take()).await?;
@@ -235,12 +248,12 @@ impl Chain {
     async fn cut(&mut self, stage: usize, barrier: Barrier) -> Result<(), TaskError> {
         let this = &mut self.stages[stage];
         let inbox = this.inbox.state();
-        let (names, course) = (&this.input_names, &mut this.course);
+        let since = this.aligning_since.take();
+        let align = since.map_or(Duration::ZERO, |since| self.context.clock.elapsed().saturating_sub(since));
+        let cutting = Cutting { input_names: &this.input_names, inbox, align, course: &mut this.course };
         match &mut this.body {
-            Body::Operator(operator) => {
-                operator.cut(&this.task, names, inbox, barrier, course, &self.context).await?;
-            }
-            Body::Sink(sink) => sink.cut(&this.task, names, inbox, barrier, course, &self.context).await?,
+            Body::Operator(operator) => operator.cut(&this.task, barrier, cutting, &self.context).await?,
+            Body::Sink(sink) => sink.cut(&this.task, barrier, cutting, &self.context).await?,
             Body::Source => {}
         }
         self.control(stage, Element::Barrier(barrier)).await?;
