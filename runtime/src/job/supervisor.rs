@@ -180,6 +180,7 @@ async fn work(
         events,
         metrics: Arc::clone(&job.metrics),
         batch: job.spec.batch.clone(),
+        tap: None,
     });
     let blueprint = Blueprint {
         spec: &job.spec,
@@ -187,6 +188,7 @@ async fn work(
         code: &job.code,
         job_id: run.job_id(),
         restore: restore.as_ref(),
+        replay: None,
         context,
     };
     let covered = job.metrics.activity.load(Relaxed);

@@ -314,6 +314,42 @@ pub struct OperatorSpec {
     pub limits_span: Span,
     /// What is done about records that it rejects.
     pub on_reject: OnError,
+    /// What of the world outside it may see.
+    pub grants: Grants,
+}
+
+/// `grants = [ … ]`: what of the world outside an operator may see. Each makes a replay differ, so each is in the manifest. Default none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Grants {
+    /// WASI clocks tell the real time, not that of the call.
+    pub clock: bool,
+    /// WASI randomness is real.
+    pub random: bool,
+}
+
+impl Grants {
+    /// As they are written in a pipeline.
+    pub const WORDS: [&str; 2] = ["clock", "random"];
+
+    /// Those that are given, as they are written.
+    pub fn words(self) -> Vec<&'static str> {
+        Self::WORDS
+            .into_iter()
+            .zip([self.clock, self.random])
+            .filter(|(_, given)| *given)
+            .map(|(word, _)| word)
+            .collect()
+    }
+
+    /// Gives one. False: there is none of that name.
+    pub fn give(&mut self, word: &str) -> bool {
+        match word {
+            "clock" => self.clock = true,
+            "random" => self.random = true,
+            _ => return false,
+        }
+        true
+    }
 }
 
 /// Which code an operator runs.

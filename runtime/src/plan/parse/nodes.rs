@@ -10,9 +10,10 @@ use super::paths::below;
 use super::reader::{Context, Section, kind_of};
 use super::values::DURATION_MAX;
 use crate::model::{NodeName, name_fault};
-use crate::plan::diagnostic::quote;
+use crate::plan::diagnostic::{listed, nearest, quote};
 use crate::plan::{
-    FileSinkSpec, InputSpec, LimitsSpec, OnError, OperatorSpec, PluginRef, SinkConnector, SinkFormat, SinkSpec, Span,
+    FileSinkSpec, Grants, InputSpec, LimitsSpec, OnError, OperatorSpec, PluginRef, SinkConnector, SinkFormat, SinkSpec,
+    Span,
 };
 
 /// How deep a plugin's configuration may be nested, so that nothing that reads it runs out of stack.
@@ -137,7 +138,7 @@ pub(super) fn operator(
     s: &mut Section<'_, '_>,
     key_groups: Option<u32>,
 ) -> (Draft, Option<OperatorSpec>) {
-    let keys = ["plugin", "inputs", "parallelism", "config", "limits", "on_reject"];
+    let keys = ["plugin", "inputs", "parallelism", "config", "limits", "on_reject", "grants"];
     let aliases = [("wasm", "plugin"), ("component", "plugin"), ("path", "plugin"), ("input", "inputs")];
     s.allow(cx, &keys, &aliases, |key| {
         (key == "on_error").then(|| "an operator has `on_reject`, for records that the plugin rejects;".into())
@@ -150,6 +151,7 @@ pub(super) fn operator(
     let config = config(cx, s);
     let limits = limits(cx, s);
     let (on_reject, dead_letter) = on_error(cx, s, "on_reject");
+    let grants = grants(cx, s);
     let spec = plugin.map(|plugin| OperatorSpec {
         name: name.clone(),
         span: s.place.clone(),
@@ -162,9 +164,25 @@ pub(super) fn operator(
         limits,
         limits_span: s.span_of("limits"),
         on_reject,
+        grants,
     });
     let (kind, span) = (Kind::Operator, s.place.clone());
     (Draft { kind, name, span, parallelism, inputs, inputs_whole, dead_letter, path: None }, spec)
+}
+
+/// `grants`: what an operator may see of the world outside.
+fn grants(cx: &mut Context<'_>, s: &Section<'_, '_>) -> Grants {
+    let mut grants = Grants::default();
+    for word in s.texts(cx, "grants", "grants = [\"clock\"]").unwrap_or_default() {
+        if !grants.give(&word) {
+            let all: Vec<String> = Grants::WORDS.iter().map(|word| format!("\"{word}\"")).collect();
+            let hint = nearest(&word, Grants::WORDS.into_iter())
+                .map_or_else(String::new, |meant| format!("did you mean \"{meant}\"? "));
+            let message = format!("`grants` of {} has {}, and there is no such grant", s.what, quote(&word));
+            cx.error(s.span_of("grants"), message, format!("{hint}the grants are {}", listed(&all, "and")));
+        }
+    }
+    grants
 }
 
 fn specs(inputs: &[Input]) -> Vec<InputSpec> {
