@@ -7,12 +7,16 @@ use clap::{Parser, Subcommand};
 
 use crate::error::Error;
 
+mod control;
 mod inspect;
 mod output;
 mod pipeline;
 pub mod plugin;
 mod progress;
 mod run;
+mod savepoint;
+mod socket;
+mod start_from;
 
 pub use output::start_logging;
 
@@ -40,9 +44,16 @@ enum Command {
     /// Make, build and look into plugins
     #[command(subcommand)]
     Plugin(plugin::PluginCommand),
-    /// Look at checkpoints
+    /// Look at checkpoints, take one, change their settings
     #[command(subcommand)]
     Checkpoint(inspect::CheckpointCommand),
+    /// Keep checkpoints under a name, to start from them later or elsewhere
+    #[command(subcommand)]
+    Savepoint(savepoint::SavepointCommand),
+    /// Say how a job is getting on
+    Status(control::StatusArgs),
+    /// Stop a running job with a last checkpoint
+    Stop(control::StopArgs),
 }
 
 impl Cli {
@@ -57,6 +68,9 @@ impl Cli {
             Command::Check(args) => args.run(),
             Command::Plugin(command) => command.run(),
             Command::Checkpoint(command) => command.run(),
+            Command::Savepoint(command) => command.run(),
+            Command::Status(args) => args.run(),
+            Command::Stop(args) => args.run(),
         }
     }
 }

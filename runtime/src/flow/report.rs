@@ -1,6 +1,8 @@
 //! What tasks tell the coordinator: one report for each epoch and subtask. Plain values, so that it does not matter where
 //! a task runs.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::inbox::InboxState;
@@ -22,6 +24,8 @@ pub enum Event {
         committable: Option<Vec<u8>>,
         /// Bytes that were uploaded for it.
         bytes: u64,
+        /// How long it took.
+        timings: Timings,
     },
     /// A subtask could not make its cut durable: the attempt has failed, the stream goes on.
     Declined {
@@ -34,6 +38,17 @@ pub enum Event {
     },
     /// A subtask of a source has no more records, and `End` is on its way.
     SourceEnded(TaskId),
+}
+
+/// How long the parts of a subtask's cut took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timings {
+    /// From the first barrier to the last of its inputs.
+    pub align: Duration,
+    /// Until its state was written, or what it staged was prepared.
+    pub snapshot: Duration,
+    /// Until that was durable.
+    pub upload: Duration,
 }
 
 /// What the data path itself has to remember of a subtask: the opaque `progress` of a manifest.

@@ -52,6 +52,8 @@ pub(super) enum Body {
 pub(super) struct Stage {
     pub(super) task: TaskId,
     pub(super) inbox: Inbox,
+    /// When the first barrier of a cut came that waits for others.
+    pub(super) aligning_since: Option<Duration>,
     pub(super) input_names: Vec<String>,
     pub(super) body: Body,
     pub(super) outputs: Vec<OutputEdge>,
@@ -81,6 +83,9 @@ impl Chain {
             };
             let mut actions = Vec::new();
             let this = &mut self.stages[stage];
+            if matches!(incoming, Incoming::Barrier(_)) && this.inbox.is_aligned() {
+                this.aligning_since = Some(self.context.clock.elapsed());
+            }
             this.inbox.accept(input, incoming, &mut actions).map_err(|fault| TaskError::inbox(&this.task, fault))?;
             for action in actions {
                 self.act(stage, action, batch.take()).await?;
@@ -225,11 +230,13 @@ impl Chain {
     async fn cut(&mut self, stage: usize, barrier: Barrier) -> Result<(), TaskError> {
         let this = &mut self.stages[stage];
         let inbox = this.inbox.state();
+        let now = self.context.clock.elapsed();
+        let align = this.aligning_since.take().map_or(Duration::ZERO, |since| now.saturating_sub(since));
         match &mut this.body {
             Body::Operator(operator) => {
-                operator.cut(&this.task, &this.input_names, inbox, barrier, &self.context).await?;
+                operator.cut(&this.task, &this.input_names, inbox, barrier, align, &self.context).await?;
             }
-            Body::Sink(sink) => sink.cut(&this.task, &this.input_names, inbox, barrier, &self.context).await?,
+            Body::Sink(sink) => sink.cut(&this.task, &this.input_names, inbox, barrier, align, &self.context).await?,
             Body::Source => {}
         }
         self.control(stage, Element::Barrier(barrier)).await
