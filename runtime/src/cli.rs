@@ -9,6 +9,7 @@ use crate::error::Error;
 
 mod control;
 mod inspect;
+mod metrics;
 mod output;
 mod pipeline;
 pub mod plugin;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::TaskError;
 use super::context::FlowContext;
 use super::inbox::InboxState;
-use super::report::{Event, Timings};
+use super::report::{CutTimings, Event};
 use super::stage::progress;
 use crate::checkpoint::SubtaskEntry;
 use crate::connector::Sink;
@@ -39,7 +39,7 @@ impl SinkStage {
         align: Duration,
         context: &FlowContext,
     ) -> Result<(), TaskError> {
-        let begun = context.clock.elapsed();
+        let began = context.clock.elapsed();
         let committable = self.sink.prepare(barrier.epoch).await.map_err(|e| TaskError::connector(task, e))?;
         let entry = SubtaskEntry {
             segments: Vec::new(),
@@ -49,9 +49,9 @@ impl SinkStage {
             records: self.records,
             schedule: Vec::new(),
         };
+        let snapshot = context.clock.elapsed().saturating_sub(began);
+        let timings = CutTimings { align, snapshot, upload: Duration::ZERO };
         let (task, epoch) = (task.clone(), barrier.epoch);
-        let snapshot = context.clock.elapsed().saturating_sub(begun);
-        let timings = Timings { align, snapshot, upload: Duration::ZERO };
         context.tell(Event::Cut { task, epoch, entry: Box::new(entry), committable, bytes: 0, timings }).await;
         Ok(())
     }

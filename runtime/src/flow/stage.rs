@@ -52,14 +52,14 @@ pub(super) enum Body {
 pub(super) struct Stage {
     pub(super) task: TaskId,
     pub(super) inbox: Inbox,
-    /// When the first barrier of a cut came that waits for others.
-    pub(super) aligning_since: Option<Duration>,
     pub(super) input_names: Vec<String>,
     pub(super) body: Body,
     pub(super) outputs: Vec<OutputEdge>,
     pub(super) metrics: Arc<NodeMetrics>,
     /// What is done about records that it puts aside.
     pub(super) on_reject: OnError,
+    /// When the first barrier came of those that are being aligned.
+    pub(super) aligning_since: Option<Duration>,
 }
 
 /// The stages of one task. Stage 0 is the head; a stage's readers come after it.
@@ -82,10 +82,9 @@ impl Chain {
                 Element::End => (Incoming::End, None),
             };
             let mut actions = Vec::new();
+            let now = matches!(incoming, Incoming::Barrier(_)).then(|| self.context.clock.elapsed());
             let this = &mut self.stages[stage];
-            if matches!(incoming, Incoming::Barrier(_)) && this.inbox.is_aligned() {
-                this.aligning_since = Some(self.context.clock.elapsed());
-            }
+            this.aligning_since = this.aligning_since.or(now);
             this.inbox.accept(input, incoming, &mut actions).map_err(|fault| TaskError::inbox(&this.task, fault))?;
             for action in actions {
                 self.act(stage, action, batch.take()).await?;
@@ -230,8 +229,8 @@ impl Chain {
     async fn cut(&mut self, stage: usize, barrier: Barrier) -> Result<(), TaskError> {
         let this = &mut self.stages[stage];
         let inbox = this.inbox.state();
-        let now = self.context.clock.elapsed();
-        let align = this.aligning_since.take().map_or(Duration::ZERO, |since| now.saturating_sub(since));
+        let since = this.aligning_since.take();
+        let align = since.map_or(Duration::ZERO, |since| self.context.clock.elapsed().saturating_sub(since));
         match &mut this.body {
             Body::Operator(operator) => {
                 operator.cut(&this.task, &this.input_names, inbox, barrier, align, &self.context).await?;

@@ -22,8 +22,8 @@ use crate::checkpoint::{
     check_savepoint_name, collect, pin,
 };
 use crate::error::{Error, ErrorKind};
-use crate::flow::Event;
-use crate::metrics::JobMetrics;
+use crate::flow::{CutTimings, Event};
+use crate::metrics::{FailureReason, JobMetrics, Phase};
 use crate::model::{Barrier, Committable, Epoch, NodeName, TaskId};
 use crate::plan::NodeKind;
 
@@ -67,6 +67,10 @@ struct Attempt {
     activity: u64,
     entries: BTreeMap<TaskId, SubtaskEntry>,
     bytes: u64,
+    /// Bytes that each node wrote.
+    changed: BTreeMap<NodeName, u64>,
+    /// Of each part the longest.
+    slowest: CutTimings,
     callers: Vec<Caller>,
     phases: Phases,
 }
@@ -120,19 +124,24 @@ impl Coordinator<'_> {
                     }
                     // A late report of a failed attempt has left what it carries; the rest comes again.
                     if let Some(current) = attempt.as_mut().filter(|current| current.barrier.epoch == epoch) {
+                        self.note_cut(&task, timings);
+                        current.slowest = current.slowest.max(timings);
                         current.phases.note(&task, timings);
-                        current.entries.insert(task, *entry);
+                        *current.changed.entry(task.node.clone()).or_default() += bytes;
                         current.bytes += bytes;
+                        current.entries.insert(task, *entry);
                     }
                 }
                 Wake::Event(Event::Declined { task, epoch, reason }) => {
                     if attempt.as_ref().is_some_and(|current| current.barrier.epoch == epoch) {
                         let reason = format!("{task} could not store its state: {reason}");
+                        metrics.checkpoint.failed(FailureReason::Declined);
                         self.fail(attempt.take(), &mut failures, &reason)?;
                         next_tick = self.next_tick(None);
                     }
                 }
                 Wake::TimedOut => {
+                    metrics.checkpoint.failed(FailureReason::Timeout);
                     let reason = self.missing(attempt.as_ref());
                     self.fail(attempt.take(), &mut failures, &reason)?;
                     next_tick = self.next_tick(None);
@@ -162,6 +171,7 @@ impl Coordinator<'_> {
                 let manifest = match completed {
                     Ok(manifest) => manifest,
                     Err(reason) => {
+                        metrics.checkpoint.failed(FailureReason::Publish);
                         refuse(waiting, barrier.epoch, &reason);
                         self.count_failure(barrier, &mut failures, &reason)?;
                         next_tick = self.next_tick(None);
@@ -251,6 +261,20 @@ impl Coordinator<'_> {
         call.answer(Ok(answer));
     }
 
+    /// Notes how long the parts of a cut took.
+    fn note_cut(&self, task: &TaskId, timings: CutTimings) {
+        let numbers = &self.job.metrics.checkpoint;
+        let node = self.job.plan.nodes.iter().find(|node| node.name == task.node);
+        match node.map(|node| &node.kind) {
+            Some(NodeKind::Operator(_)) => numbers.aligned(&task.node, timings.align),
+            Some(NodeKind::Sink(_)) => {
+                numbers.aligned(&task.node, timings.align);
+                numbers.prepared(&task.node, timings.snapshot);
+            }
+            Some(NodeKind::Source(_)) | None => {}
+        }
+    }
+
     /// Waits for whatever comes first.
     async fn next(&mut self, attempt: &Option<Attempt>, tick: Duration, stopping: bool) -> Result<Wake, Error> {
         let (until, wake) = match attempt {
@@ -287,6 +311,8 @@ impl Coordinator<'_> {
             activity,
             entries: BTreeMap::new(),
             bytes: 0,
+            changed: BTreeMap::new(),
+            slowest: CutTimings::default(),
             callers: Vec::new(),
             phases: Phases::default(),
         })
@@ -332,8 +358,10 @@ impl Coordinator<'_> {
     /// the attempt has failed, and what its sinks staged waits for the next.
     async fn complete(&mut self, mut attempt: Attempt) -> Result<(Result<Manifest, String>, Vec<Caller>), Error> {
         let epoch = attempt.barrier.epoch;
-        let (started, bytes) = (attempt.started, attempt.bytes);
+        let (started, bytes, slowest) = (attempt.started, attempt.bytes, attempt.slowest);
         let callers = std::mem::take(&mut attempt.callers);
+        let changed = std::mem::take(&mut attempt.changed);
+        let reported = self.job.clock.elapsed();
         let manifest = self.manifest(attempt);
         let permit = match self.publish(&manifest).await {
             Ok(permit) => permit,
@@ -346,7 +374,8 @@ impl Coordinator<'_> {
             }
             Err(error) => return Err(error.into()),
         };
-        let took = self.job.clock.elapsed().saturating_sub(started);
+        let published = self.job.clock.elapsed();
+        let took = published.saturating_sub(started);
         let metrics = &self.job.metrics;
         metrics.state_bytes.fetch_add(bytes, Relaxed);
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
@@ -355,13 +384,32 @@ impl Coordinator<'_> {
         metrics.checkpoint_micros_sum.fetch_add(micros, Relaxed);
         self.committers.commit(self.run, permit, &manifest).await?;
         self.parent = Some(epoch);
+        let complete = self.job.clock.elapsed();
+        metrics.checkpoint.complete(complete);
+        for (phase, took) in [
+            (Phase::Align, slowest.align),
+            (Phase::Snapshot, slowest.snapshot),
+            (Phase::Upload, slowest.upload),
+            (Phase::Publish, published.saturating_sub(reported)),
+            (Phase::Commit, complete.saturating_sub(published)),
+            (Phase::Total, complete.saturating_sub(started)),
+        ] {
+            metrics.checkpoint.took(phase, took);
+        }
+        for node in manifest.nodes.iter().filter(|node| node.kind == checkpoint::NodeKind::Operator) {
+            let bytes = node.subtasks.iter().flat_map(|subtask| &subtask.segments).map(|segment| segment.bytes).sum();
+            metrics.checkpoint.state(&node.name, bytes, changed.get(&node.name).copied().unwrap_or(0));
+        }
         metrics.epoch.store(epoch.0, Relaxed);
         metrics.checkpoints.fetch_add(1, Relaxed);
         tracing::debug!(%epoch, ?took, bytes, "checkpoint complete");
         if manifest.finished || epoch.0.is_multiple_of(COLLECT_EVERY) {
             let retain = self.desk.settings.borrow().retain;
             match collect(self.run, retain).await {
-                Ok(collected) => tracing::debug!(?collected, "collected garbage"),
+                Ok(collected) => {
+                    metrics.checkpoint.collected(collected.packs, 0);
+                    tracing::debug!(?collected, "collected garbage");
+                }
                 Err(error @ CheckpointError::Superseded { .. }) => return Err(error.into()),
                 // What could not be collected now is collected later; the stream does not depend on it.
                 Err(error) => tracing::warn!(%error, "garbage was not collected"),

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::flow::Timings;
+use crate::flow::CutTimings;
 use crate::model::TaskId;
 
 /// How long after a warning there is no other.
@@ -26,7 +26,7 @@ pub(super) struct Phases {
 
 impl Phases {
     /// Takes in a subtask's report.
-    pub(super) fn note(&mut self, task: &TaskId, timings: Timings) {
+    pub(super) fn note(&mut self, task: &TaskId, timings: CutTimings) {
         for (phase, took) in [
             (&mut self.align, timings.align),
             (&mut self.snapshot, timings.snapshot),
@@ -95,9 +95,9 @@ mod tests {
 
     fn phases(align: u32, snapshot: u32, upload: u32, commit: u32) -> Phases {
         let mut phases = Phases { commit: commit * MS, whole: 90 * MS, ..Phases::default() };
-        phases.note(&task(0), Timings::default());
-        phases.note(&task(1), Timings { align: align * MS, snapshot: snapshot * MS, upload: upload * MS });
-        phases.note(&task(2), Timings { align: MS, snapshot: MS, upload: MS });
+        phases.note(&task(0), CutTimings::default());
+        phases.note(&task(1), CutTimings { align: align * MS, snapshot: snapshot * MS, upload: upload * MS });
+        phases.note(&task(2), CutTimings { align: MS, snapshot: MS, upload: MS });
         phases
     }
 

@@ -21,7 +21,7 @@ use crate::connector;
 use crate::error::{Error, ErrorKind};
 use crate::flow::{Blueprint, FlowContext, TaskError, Tasks};
 use crate::model::{NodeName, TaskId};
-use crate::plan::CheckpointSpec;
+use crate::plan::{CheckpointSpec, NodeKind};
 
 /// How long siblings of a failed task have to end by themselves before they are aborted: one of them may hold the cause.
 const GRACE: Duration = Duration::from_secs(2);
@@ -233,6 +233,7 @@ async fn work(
     stop: watch::Receiver<bool>,
     desk: &mut Desk,
 ) -> Result<Outcome, Failure> {
+    let began = job.clock.elapsed();
     let Restored { manifest: restore, commit_needed } = restored;
     let fit = restore.as_ref().map(|manifest| job.fit(manifest, commit_needed, drop_state));
     if let Some(fit) = &fit {
@@ -285,6 +286,7 @@ async fn work(
     let covered = job.metrics.activity.load(Relaxed);
     let Tasks { tasks, barriers, participants } = blueprint.build().await?;
     drop(blueprint);
+    note_recovery(job, restore.as_ref(), began);
     let coordinator = Coordinator {
         job,
         run,
@@ -380,6 +382,23 @@ pub(super) fn check_unowned(job: &Job) -> Result<(), Error> {
         })?;
     }
     Ok(())
+}
+
+/// Notes what was restored, how long it took and how much is read again.
+fn note_recovery(job: &Job, restore: Option<&Manifest>, began: Duration) {
+    let sources = job.plan.nodes.iter().filter(|node| matches!(node.kind, NodeKind::Source(_)));
+    let (mut here, mut restored) = (0, 0);
+    for source in sources {
+        here += job.metrics.node(&source.name).records_out.load(Relaxed);
+        let node = restore.and_then(|manifest| manifest.node(source.name.as_str()));
+        restored += node.map_or(0, |node| node.subtasks.iter().map(|subtask| subtask.records).sum());
+    }
+    let (numbers, now) = (&job.metrics.checkpoint, job.clock.elapsed());
+    numbers.begins(here, restored);
+    numbers.complete(now);
+    if restore.is_some() {
+        numbers.recovered(now.saturating_sub(began));
+    }
 }
 
 /// The tasks of a run, by name.
