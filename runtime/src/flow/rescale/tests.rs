@@ -9,7 +9,6 @@ use super::*;
 use crate::checkpoint::PluginEntry;
 use crate::model::{Descriptor, Epoch, Generation, JobId, Port, SplitPosition, StateKind};
 use crate::plan::parse;
-use crate::plugin::HostCut;
 
 const GROUPS: u32 = 16;
 
