@@ -7,12 +7,16 @@ use clap::{Parser, Subcommand};
 
 use crate::error::Error;
 
+mod diff;
+mod gc;
 mod inspect;
 mod output;
 mod pipeline;
 pub mod plugin;
 mod progress;
 mod run;
+mod sink;
+mod txn;
 
 pub use output::start_logging;
 
@@ -43,6 +47,12 @@ enum Command {
     /// Look at checkpoints
     #[command(subcommand)]
     Checkpoint(inspect::CheckpointCommand),
+    /// Look at, finish or give up what a stopped job has prepared and not committed
+    #[command(subcommand)]
+    Txn(txn::TxnCommand),
+    /// Read what an object sink has published
+    #[command(subcommand)]
+    Sink(sink::SinkCommand),
 }
 
 impl Cli {
@@ -57,6 +67,8 @@ impl Cli {
             Command::Check(args) => args.run(),
             Command::Plugin(command) => command.run(),
             Command::Checkpoint(command) => command.run(),
+            Command::Txn(command) => command.run(),
+            Command::Sink(command) => command.run(),
         }
     }
 }

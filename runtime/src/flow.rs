@@ -215,6 +215,7 @@ impl Blueprint<'_> {
             NodeKind::Sink(index) => {
                 let sink =
                     connector::open_sink(&self.spec.sinks[index], &self.spec.dir, &self.task_context(node, subtask))
+                        .await
                         .map_err(|e| TaskError::connector(&task, e))?;
                 (Body::Sink(Box::new(SinkStage::new(sink, records))), OnError::Fail)
             }

@@ -19,6 +19,9 @@ use tokio::sync::watch;
 mod commit;
 mod coordinator;
 mod supervisor;
+mod transactions;
+
+pub use transactions::{Transaction, Transactions, abort_open, commit_open, open_transactions};
 
 use crate::checkpoint::{Start, Store};
 use crate::clock::Clock;

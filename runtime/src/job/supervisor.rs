@@ -155,6 +155,9 @@ async fn work(
         let permit = run.permit_tip().await.map_err(Error::from)?;
         committers.commit(run, permit, manifest).await?;
     }
+    if let Some(given_up) = run.given_up() {
+        committers.abandon(given_up).await?;
+    }
     committers.collect(run).await?;
     // The run that finished the job died between its last checkpoint and the mark of its commit: this was all that was left.
     if let Some(manifest) = restore.as_ref().filter(|manifest| manifest.finished) {
@@ -236,7 +239,7 @@ async fn preflight(job: &Job, start: Start) -> Result<(), Error> {
     let name = &job.spec.name;
     if start == Start::Fresh {
         for sink in &job.spec.sinks {
-            connector::check_unowned(sink, &job.spec.dir).map_err(|e| {
+            connector::check_unowned(sink, &job.spec.dir).await.map_err(|e| {
                 let error = Error::new(ErrorKind::State, format!("sink {:?} cannot start afresh", sink.name.as_str()));
                 match e.help.clone() {
                     Some(help) => error.help(help),
