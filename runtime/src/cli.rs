@@ -10,6 +10,7 @@ use crate::error::Error;
 mod diff;
 mod gc;
 mod inspect;
+mod metrics;
 mod output;
 mod pipeline;
 pub mod plugin;

@@ -61,7 +61,7 @@ pub async fn commit_open(store: &Store, job: &str, clock: &Clock) -> Result<Opti
     match begin(store, job, Start::Resume, clock).await? {
         Begun::Run { mut run, restore: Some(manifest), commit_needed: true } => {
             let permit = run.permit_tip().await?;
-            Committers::anywhere(run.job_id()).commit(&mut run, permit, &manifest).await?;
+            Committers::anywhere(run.job_id(), clock).commit(&mut run, permit, &manifest).await?;
             Ok(Some(manifest.epoch))
         }
         // Somebody else was faster.
