@@ -53,7 +53,7 @@ pub async fn all(store: &Objects) {
 pub async fn one_of_sixteen_who_create_at_once_wins_and_its_bytes_are_there(store: &Objects) {
     for round in 0..4 {
         let path = at("race", &format!("{round}"));
-        let bytes = |writer: usize| format!("writer {writer} of round {round}");
+        let bytes = move |writer: usize| format!("writer {writer} of round {round}");
         let creates = (0..WRITERS).map(|writer| {
             let (store, path) = (Arc::clone(store), path.clone());
             tokio::spawn(async move { create(&store, &path, bytes(writer)).await })

@@ -12,7 +12,7 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 
 use super::super::{Abandoned, Committed, Committer, ConnectorError, Leftover, Looked, StagedFile};
-use super::record::{Decoded, Record, decode};
+use super::record::{Decoded, Record, RecordedObject, decode};
 use super::{Created, Place, absolute, epoch_of, generation_of};
 use crate::model::{CommitIdentity, Committable, Generation, JobId};
 use crate::plan::ObjectSinkSpec;
@@ -177,15 +177,14 @@ fn occupied(place: &Place, path: &Path, found: Found, identity: &CommitIdentity)
 
 /// What a record names, and what is there of it.
 async fn look(place: &Place, record: &Record) -> Result<Vec<StagedFile>, ConnectorError> {
-    futures::stream::iter(&record.objects)
-        .map(|object| async move {
-            let path = Path::from(object.name.as_str());
-            let found = place.length(&path).await?;
-            Ok(StagedFile { name: format!("{}/{path}", place.url), bytes: object.bytes, records: object.records, found })
-        })
-        .buffered(LOOKS_AT_ONCE)
-        .try_collect()
-        .await
+    let looks: Vec<_> = record.objects.iter().map(|object| look_at(place, object)).collect();
+    futures::stream::iter(looks).buffered(LOOKS_AT_ONCE).try_collect().await
+}
+
+async fn look_at(place: &Place, object: &RecordedObject) -> Result<StagedFile, ConnectorError> {
+    let found = place.length(&Path::from(object.name.as_str())).await?;
+    let name = format!("{}/{}", place.url, object.name);
+    Ok(StagedFile { name, bytes: object.bytes, records: object.records, found })
 }
 
 #[async_trait]
@@ -252,9 +251,9 @@ impl Committer for ObjectCommitter {
         let Some((url, options)) = &self.spec else { return Ok(()) };
         let place = self.place(url, options)?;
         let leftovers = self.unnamed(&place, generation).await?;
-        let paths = leftovers.iter().map(|leftover| Path::from(leftover.name.as_str()));
-        let deletes = futures::stream::iter(paths).map(|path| async { place.delete(&path.clone()).await });
-        deletes.buffer_unordered(LOOKS_AT_ONCE).try_collect::<()>().await?;
+        let paths: Vec<_> = leftovers.iter().map(|leftover| Path::from(leftover.name.as_str())).collect();
+        let deletes: Vec<_> = paths.iter().map(|path| place.delete(path)).collect();
+        futures::stream::iter(deletes).buffer_unordered(LOOKS_AT_ONCE).try_collect::<()>().await?;
         self.sweep_local(&place, generation)?;
         // What was looked at once needs not be looked at again: a prefix with years of epochs opens as quickly as a new one.
         let mark = Path::from(format!("{}/{:020}", Place::swept(), generation.0));
