@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use object_store::aws::AmazonS3Builder;
 use object_store::memory::InMemory;
 use object_store::throttle::{ThrottleConfig, ThrottledStore};
 use weir::checkpoint::{Begun, EntryKind, Start, Store, begin, history};
@@ -38,6 +39,13 @@ fn options(endpoint: &str) -> StoreOptions {
 
 fn at(endpoint: &str, url: &str) -> Objects {
     open(url, Path::new("."), &options(endpoint)).unwrap().objects
+}
+
+/// The same with a key, for a server that lets nobody in without one.
+fn at_with_key(endpoint: &str) -> Objects {
+    let builder = AmazonS3Builder::new().with_endpoint(endpoint).with_allow_http(true).with_region("us-east-1");
+    let builder = builder.with_bucket_name("bucket").with_access_key_id("key").with_secret_access_key("secret");
+    Arc::new(builder.build().unwrap())
 }
 
 #[test]
@@ -173,25 +181,27 @@ fn pause(time: Duration) {
 fn s3s_fs_keeps_every_promise_and_a_job_on_it_is_exact_however_often_it_is_killed() {
     let Some(server) = Server::s3s_fs() else { return };
     run(store_suite::all(&at(&server.endpoint, "s3://bucket/suite-of-weir")));
-    killed_job(&server.endpoint);
+    killed_job(&server.endpoint, ANONYMOUS);
 }
 
 #[test]
 fn moto_keeps_every_promise_and_a_job_on_it_is_exact_however_often_it_is_killed() {
     let Some(server) = Server::moto() else { return };
-    run(store_suite::all(&at(&server.endpoint, "s3://bucket/suite-of-weir")));
-    killed_job(&server.endpoint);
+    run(store_suite::all(&at_with_key(&server.endpoint)));
+    killed_job(&server.endpoint, &["allow_http", "region"]);
 }
 
 #[test]
 fn a_job_on_a_server_that_speaks_s3_is_exact_however_often_it_is_killed() {
-    killed_job(&S3Server::start().endpoint());
+    killed_job(&S3Server::start().endpoint(), ANONYMOUS);
 }
 
 const RECORDS: usize = 6_000;
 const KEYS: usize = 20;
 
-fn pipeline(endpoint: &str, options: &str) -> String {
+fn pipeline(endpoint: &str, options: &[&str]) -> String {
+    let quoted = |option: &&str| format!("{option} = \"{}\"", value(option));
+    let options = options.iter().map(quoted).collect::<Vec<_>>().join(", ");
     format!(
         r#"
 name = "on-s3"
@@ -226,7 +236,26 @@ format = "json"
     )
 }
 
-const ANONYMOUS: &str = "allow_http = true, skip_signature = true, region = \"us-east-1\"";
+/// Options of a store, with the values that these tests give them.
+const ANONYMOUS: &[&str] = &["allow_http", "region", "skip_signature"];
+
+fn value(option: &str) -> &'static str {
+    if option == "region" { "us-east-1" } else { "true" }
+}
+
+/// Runs the command with a key in its environment.
+fn weir(folder: &Path, args: &[&str]) -> (i32, String, String) {
+    let output = command(folder, args).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
+}
+
+fn command(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(weir_tests::weir());
+    command.args(args).current_dir(folder).stdin(Stdio::null());
+    command.env("AWS_ACCESS_KEY_ID", "key").env("AWS_SECRET_ACCESS_KEY", "secret");
+    command
+}
 
 fn folder(text: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
@@ -247,14 +276,11 @@ fn counts(text: &str) -> BTreeMap<String, Vec<u64>> {
 }
 
 /// Runs a job whose checkpoints and output are on a server, kills it at moments of chance, and reads its output as a user does.
-fn killed_job(endpoint: &str) {
-    let folder = folder(&pipeline(endpoint, ANONYMOUS));
+fn killed_job(endpoint: &str, options: &[&str]) {
+    let folder = folder(&pipeline(endpoint, options));
     let mut kills = 0;
     loop {
-        let mut child = Command::new(weir_tests::weir())
-            .args(["run", "--quiet", "pipeline.toml"])
-            .current_dir(folder.path())
-            .stdin(Stdio::null())
+        let mut child = command(folder.path(), &["run", "--quiet", "pipeline.toml"])
             .stderr(fs::File::options().create(true).append(true).open(folder.path().join("log")).unwrap())
             .spawn()
             .unwrap();
@@ -264,7 +290,7 @@ fn killed_job(endpoint: &str) {
             child.kill().unwrap();
             child.wait().unwrap();
             kills += 1;
-            let (code, _, stderr) = weir_tests::run(folder.path(), &["txn", "list", "pipeline.toml"]);
+            let (code, _, stderr) = weir(folder.path(), &["txn", "list", "pipeline.toml"]);
             assert!(code == 0 || stderr.contains("never ran"), "{stderr}");
             continue;
         }
@@ -272,17 +298,18 @@ fn killed_job(endpoint: &str) {
         assert_eq!(code, Some(0), "{}", fs::read_to_string(folder.path().join("log")).unwrap());
         break;
     }
-    let options = ["allow_http=true", "skip_signature=true", "region=us-east-1", &format!("endpoint={endpoint}")];
+    let mut options: Vec<_> = options.iter().map(|option| format!("{option}={}", value(option))).collect();
+    options.push(format!("endpoint={endpoint}"));
     let mut args = vec!["sink", "read", "s3://bucket/out"];
     options.iter().for_each(|option| args.extend(["--store-option", option]));
-    let (code, stdout, stderr) = weir_tests::run(folder.path(), &args);
+    let (code, stdout, stderr) = weir(folder.path(), &args);
     assert_eq!(code, 0, "{stderr}");
     let counts = counts(&stdout);
     assert_eq!(counts.values().map(Vec::len).sum::<usize>(), RECORDS, "after {kills} kills");
     for (key, counts) in counts {
         assert!(counts.iter().copied().eq(1..=counts.len() as u64), "{key} is counted from one: {counts:?}");
     }
-    let (code, _, stderr) = weir_tests::run(folder.path(), &["checkpoint", "verify", "pipeline.toml"]);
+    let (code, _, stderr) = weir(folder.path(), &["checkpoint", "verify", "pipeline.toml"]);
     assert_eq!(code, 0, "{stderr}");
 }
 
@@ -313,8 +340,8 @@ fn credentials_come_from_the_environment_sign_requests_and_are_shown_nowhere() {
         count.fetch_add(usize::from(!asked.signed), Ordering::SeqCst);
         Fate::Works
     });
-    let folder = folder(&pipeline(&server.endpoint(), "allow_http = true"));
-    let weir = |args: &[&str]| {
+    let folder = folder(&pipeline(&server.endpoint(), &["allow_http"]));
+    let trace = |args: &[&str]| {
         let output = Command::new(weir_tests::weir())
             .args(args)
             .current_dir(folder.path())
@@ -328,11 +355,11 @@ fn credentials_come_from_the_environment_sign_requests_and_are_shown_nowhere() {
         let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         (output.status.code(), text)
     };
-    let (code, log) = weir(&["run", "--quiet", "pipeline.toml"]);
+    let (code, log) = trace(&["run", "--quiet", "pipeline.toml"]);
     assert_eq!(code, Some(0), "{log}");
     assert_eq!(unsigned.load(Ordering::SeqCst), 0);
     server.decide(|_| Fate::FailsBefore);
-    let (code, failure) = weir(&["checkpoint", "list", "pipeline.toml"]);
+    let (code, failure) = trace(&["checkpoint", "list", "pipeline.toml"]);
     assert_eq!(code, Some(5), "{failure}");
     let stored: String = server.keys("bucket/").iter().map(|key| String::from_utf8_lossy(&server.get(key).unwrap()).into_owned()).collect();
     for secret in ["verysecretverysecret", "tokenlikeasecret"] {

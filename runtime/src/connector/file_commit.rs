@@ -57,7 +57,13 @@ pub(super) struct FileCommitter {
     /// How many steps are done before a simulated crash.
     #[cfg(test)]
     steps: Option<std::sync::atomic::AtomicI64>,
+    /// What happens meanwhile, after so many steps.
+    #[cfg(test)]
+    meets: std::sync::Mutex<Option<Meeting>>,
 }
+
+#[cfg(test)]
+type Meeting = (usize, Box<dyn FnOnce() + Send>);
 
 impl FileCommitter {
     pub(super) fn new(spec: &FileSinkSpec, dir: &Path, job: JobId) -> Result<Self, ConnectorError> {
@@ -66,6 +72,8 @@ impl FileCommitter {
             job,
             #[cfg(test)]
             steps: None,
+            #[cfg(test)]
+            meets: std::sync::Mutex::default(),
         })
     }
 
@@ -76,6 +84,8 @@ impl FileCommitter {
             job,
             #[cfg(test)]
             steps: None,
+            #[cfg(test)]
+            meets: std::sync::Mutex::default(),
         }
     }
 
@@ -87,6 +97,15 @@ impl FileCommitter {
             && steps.fetch_sub(1, std::sync::atomic::Ordering::SeqCst) <= 0
         {
             return Err(ConnectorError::new(super::ConnectorErrorKind::Transient, "interrupted"));
+        }
+        #[cfg(test)]
+        {
+            let mut meets = self.meets.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            match meets.take() {
+                Some((0, meet)) => meet(),
+                Some((steps, meet)) => *meets = Some((steps - 1, meet)),
+                None => {}
+            }
         }
         Ok(())
     }
