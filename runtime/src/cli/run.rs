@@ -75,7 +75,7 @@ impl RunArgs {
                 let fit = job.fit(&export.manifest, false, &drop_state);
                 fit.check()?;
                 fit.check_dropped()?;
-                job.check_unowned()?;
+                job.check_unowned().await?;
                 let id = import(&job.store, &job.spec.name, &export, self.fresh, &job.clock).await?;
                 tracing::info!(savepoint = export.name, %id, "a new history begins with checkpoint {}", export.manifest.epoch);
                 Start::Resume
