@@ -75,7 +75,7 @@ mod testing;
 mod tests;
 
 pub use error::{Cause, CheckpointError, PublishError, Superseder};
-pub use export::{ExportFile, Exported, check_job, export_savepoint, import, open_export};
+pub use export::{ExportFile, Exported, check_import, check_job, export_savepoint, import, open_export};
 pub use gc::{Collected, collect};
 pub use inspect::{EntryKind, EntrySummary, Report, history, read_manifest, verify};
 pub use manifest::{
