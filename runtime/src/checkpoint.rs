@@ -52,6 +52,7 @@
 //!
 //! Power may go instead of the process: see `local.rs` for what a local disk needs.
 
+mod content;
 mod decide;
 mod envelope;
 mod error;
@@ -74,6 +75,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use content::{ChunkContent, StateContent, state_content};
 pub use error::{Cause, CheckpointError, PublishError, Superseder};
 pub use export::{ExportFile, Exported, check_import, check_job, export_savepoint, import, open_export};
 pub use gc::{Collected, collect};

@@ -14,6 +14,7 @@ mod output;
 mod pipeline;
 pub mod plugin;
 mod progress;
+mod replay;
 mod run;
 mod savepoint;
 mod socket;
@@ -31,7 +32,7 @@ pub struct Cli {
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done; 1 the job failed; 2 wrong call or pipeline file; 3 a plugin cannot be used; 4 what is stored cannot be used; \
-5 the store or a file system does not answer; 6 a newer run of the job took over.
+5 the store or a file system does not answer; 6 a newer run of the job took over; 7 a replay differs from what is recorded.
 
 WEIR_LOG sets what is logged to standard error: error, warn, info (the default), debug, trace; or by module, \
 as in WEIR_LOG=weir::job=debug.";
@@ -55,6 +56,8 @@ enum Command {
     Status(control::StatusArgs),
     /// Stop a running job with a last checkpoint
     Stop(control::StopArgs),
+    /// Do a past epoch again and print what one node received and emitted, record by record
+    Replay(replay::ReplayArgs),
 }
 
 impl Cli {
@@ -72,6 +75,7 @@ impl Cli {
             Command::Savepoint(command) => command.run(),
             Command::Status(args) => args.run(),
             Command::Stop(args) => args.run(),
+            Command::Replay(args) => args.run(),
         }
     }
 }

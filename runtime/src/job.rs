@@ -8,6 +8,8 @@
 //!                              └───► superseded        a newer run has claimed the job
 //! ```
 //!
+//! `replay` does a past epoch again and `verdict` compares what comes of it, beside whatever runs.
+//!
 //! `supervisor` walks through these states, `coordinator` is the hub of the ring while a job runs, and `commit` makes sinks publish
 //! what a manifest names. All three ask the log what happened; none remembers it across a restart. `compat` decides, without
 //! touching anything, what becomes of a checkpoint's state in another pipeline, and `control` is what a running job can be asked.
@@ -21,10 +23,16 @@ mod commit;
 mod compat;
 mod control;
 mod coordinator;
+mod image;
+mod replay;
 mod slow;
 mod supervisor;
+mod verdict;
 
-pub use compat::{Facts, Fit, NodeFit, Verdict, fit};
+pub use replay::{Pair, replay_pair};
+pub use verdict::{Detail, Difference, Granted, Verdict};
+
+pub use compat::{Facts, Fate, Fit, NodeFit, fit};
 pub use control::{Answer, Call, Change, Changed, Control, NodeStatus, Refusal, Request, Status};
 
 use crate::checkpoint::{Manifest, Start, Store};

@@ -224,7 +224,9 @@ impl CheckArgs {
                 true => Some(StateReport::new(&self.from, &pipeline).await?),
                 false => None,
             };
-            let report = CheckReport::new(&pipeline.spec, &pipeline.plan, &descriptors, pipeline.guarantees);
+            let snapshots = pipeline.snapshot_code();
+            let report =
+                CheckReport::new(&pipeline.spec, &pipeline.plan, &descriptors, &snapshots, pipeline.guarantees);
             if self.json {
                 #[derive(serde::Serialize)]
                 struct Both<'a> {

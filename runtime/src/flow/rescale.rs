@@ -24,6 +24,7 @@ use crate::checkpoint::NodeKind as EntryKind;
 use crate::checkpoint::{Manifest, NodeEntry, SegmentRef, SubtaskEntry};
 use crate::model::{NO_TIME, NodeName, Scope, SegmentKind, Timestamp, subtask_of_group};
 use crate::plan::{NodeKind, Plan};
+use crate::plugin::HostCut;
 
 /// A checkpoint in the shape of a plan.
 #[derive(Clone, Debug)]
@@ -146,13 +147,14 @@ struct OldInbox {
     names: Vec<String>,
     state: InboxState,
     wake_at: Option<Timestamp>,
+    host: HostCut,
 }
 
 impl OldInbox {
     fn read(entry: &SubtaskEntry) -> Result<Self, String> {
         match Progress::decode(&entry.progress)? {
-            Progress::Inbox { inputs, state, wake_at } if inputs.len() == state.inputs.len() => {
-                Ok(Self { names: inputs, state, wake_at })
+            Progress::Inbox { inputs, state, wake_at, host } if inputs.len() == state.inputs.len() => {
+                Ok(Self { names: inputs, state, wake_at, host })
             }
             Progress::Inbox { inputs, state, .. } => {
                 Err(format!("the checkpoint names {} inputs and has the state of {}", inputs.len(), state.inputs.len()))
@@ -195,6 +197,11 @@ fn reader(
     let alike = old.is_some_and(|old| old.parallelism == parallelism) && inboxes.len() == parallelism as usize;
     let watermark = inboxes.iter().map(|inbox| inbox.state.watermark).min().unwrap_or(NO_TIME);
     let wake_at = inboxes.iter().filter_map(|inbox| inbox.wake_at).min();
+    // Processing time does not go back, and no subtask draws the same random bytes again.
+    let host = inboxes.iter().map(|inbox| inbox.host).fold(HostCut::default(), |most, host| HostCut {
+        draws: most.draws.max(host.draws),
+        seen: most.seen.max(host.seen),
+    });
     let mut same = alike;
     let (mut states, mut told) = (Vec::new(), Vec::new());
     for subtask in 0..parallelism {
@@ -226,8 +233,9 @@ fn reader(
         let watermark = own.map_or(watermark, |own| own.state.watermark);
         told.push(Told { watermark, idle, ended });
         let wake_at = if own.is_some() { own.and_then(|own| own.wake_at) } else { wake_at };
+        let host = own.map_or(host, |own| own.host);
         let names = inputs.into_iter().map(|input| input.name).collect();
-        let progress = Progress::Inbox { inputs: names, state: InboxState { inputs: state, watermark }, wake_at };
+        let progress = Progress::Inbox { inputs: names, state: InboxState { inputs: state, watermark }, wake_at, host };
         states.push((progress.encode(), watermark));
     }
     done.push(Done { told, same });

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+use super::image::image_fits;
 use crate::checkpoint::{self, Manifest, NodeEntry, PluginEntry};
 use crate::error::{Error, ErrorKind};
 use crate::flow::{Carried, OperatorCode, carry_over};
@@ -18,7 +19,7 @@ use crate::plan::{NodeKind, Plan, PlanNode};
 /// What becomes of a node's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Verdict {
+pub enum Fate {
     /// It goes on as it was.
     Kept,
     /// It goes on in another number of subtasks.
@@ -33,7 +34,7 @@ pub enum Verdict {
     Refused,
 }
 
-impl Verdict {
+impl Fate {
     /// As people read it.
     pub fn word(self) -> &'static str {
         match self {
@@ -55,7 +56,7 @@ pub struct NodeFit {
     /// `source`, `operator` or `sink`.
     pub kind: &'static str,
     /// What becomes of its state.
-    pub verdict: Verdict,
+    pub fate: Fate,
     /// How many subtasks it had; none for a node that is new.
     pub was: Option<u32>,
     /// How many it has; none for one that the pipeline has no more.
@@ -123,7 +124,7 @@ pub fn fit(facts: &Facts<'_>) -> Fit {
             Some(old) => {
                 let code = facts.code.get(&planned.name);
                 let fit = stayed(planned, old, code, faults.get(&planned.name).map(Vec::as_slice));
-                if fit.verdict == Verdict::Migrated {
+                if fit.fate == Fate::Migrated {
                     full.insert(planned.name.clone());
                 }
                 fit
@@ -147,7 +148,7 @@ impl Fit {
         if let Some(fault) = &self.fault {
             return Err(Error::new(ErrorKind::State, fault).help("set key_groups back, or start anew with --fresh"));
         }
-        let mut refused = self.nodes.iter().filter(|node| node.verdict == Verdict::Refused);
+        let mut refused = self.nodes.iter().filter(|node| node.fate == Fate::Refused);
         let Some(first) = refused.next() else { return Ok(()) };
         let others = match refused.count() {
             0 => String::new(),
@@ -211,7 +212,7 @@ fn added(planned: &PlanNode) -> NodeFit {
     NodeFit {
         node: planned.name.to_string(),
         kind: kind_of(planned),
-        verdict: Verdict::New,
+        fate: Fate::New,
         was: None,
         parallelism: Some(planned.parallelism),
         state_bytes: 0,
@@ -223,20 +224,20 @@ fn added(planned: &PlanNode) -> NodeFit {
 /// A node that the pipeline does not have any more.
 fn removed(old: &NodeEntry, facts: &Facts<'_>) -> NodeFit {
     let name = &old.name;
-    let (verdict, reason, help) = if facts.open && !old.committables.is_empty() {
+    let (fate, reason, help) = if facts.open && !old.committables.is_empty() {
         let reason = "it has output that is not published yet, and the pipeline has it no more".to_owned();
         let help = "put the sink back and run once, so that its output is published; then remove it";
-        (Verdict::Refused, reason, Some(help.to_owned()))
+        (Fate::Refused, reason, Some(help.to_owned()))
     } else if facts.drop_state.contains(name) {
-        (Verdict::Dropped, "the pipeline has it no more, and --drop-state names it".to_owned(), None)
+        (Fate::Dropped, "the pipeline has it no more, and --drop-state names it".to_owned(), None)
     } else {
         let help = format!("put the node back under that name, or give its state up with --drop-state {name}");
-        (Verdict::Refused, "the checkpoint holds its state, and the pipeline has it no more".to_owned(), Some(help))
+        (Fate::Refused, "the checkpoint holds its state, and the pipeline has it no more".to_owned(), Some(help))
     };
     NodeFit {
         node: name.to_string(),
         kind: old_kind(old),
-        verdict,
+        fate,
         was: Some(old.parallelism),
         parallelism: None,
         state_bytes: state_bytes(old),
@@ -251,7 +252,7 @@ fn stayed(planned: &PlanNode, old: &NodeEntry, code: Option<&OperatorCode>, faul
     let node = NodeFit {
         node: planned.name.to_string(),
         kind: kind_of(planned),
-        verdict: Verdict::Refused,
+        fate: Fate::Refused,
         was: Some(was),
         parallelism: Some(is),
         state_bytes: state_bytes(old),
@@ -268,7 +269,13 @@ fn stayed(planned: &PlanNode, old: &NodeEntry, code: Option<&OperatorCode>, faul
     let has_state = old.subtasks.iter().any(|entry| !entry.segments.is_empty());
     let mut migrated = None;
     if let (Some(plugin), Some(code), true) = (&old.plugin, code, has_state) {
-        match takes_over(plugin, code, was == is) {
+        if let Err(fault) = image_fits(old, code, is) {
+            return refused(
+                fault,
+                "run the pipeline as it was when the checkpoint was taken, or start anew with --fresh",
+            );
+        }
+        match takes_over(plugin, code) {
             Ok(by) => migrated = by,
             Err((reason, help)) => return refused(reason, help),
         }
@@ -290,45 +297,19 @@ fn stayed(planned: &PlanNode, old: &NodeEntry, code: Option<&OperatorCode>, faul
         };
         format!("{what}, from {was} to {is} subtasks")
     });
-    let (verdict, reason) = match (migrated, moved) {
-        (Some(by), Some(moved)) => (Verdict::Migrated, format!("{by}; {moved}")),
-        (Some(by), None) => (Verdict::Migrated, by),
-        (None, Some(moved)) => (Verdict::Moved, moved),
-        (None, None) => (Verdict::Kept, "as it was".to_owned()),
+    let (fate, reason) = match (migrated, moved) {
+        (Some(by), Some(moved)) => (Fate::Migrated, format!("{by}; {moved}")),
+        (Some(by), None) => (Fate::Migrated, by),
+        (None, Some(moved)) => (Fate::Moved, moved),
+        (None, None) => (Fate::Kept, "as it was".to_owned()),
     };
-    NodeFit { verdict, reason, ..node }
+    NodeFit { fate, reason, ..node }
 }
 
 /// Whether code can take over state that was written by a plugin; how, if it is other code. Else why not, and what to do.
-fn takes_over(
-    plugin: &PluginEntry,
-    code: &OperatorCode,
-    same_parallelism: bool,
-) -> Result<Option<String>, (String, &'static str)> {
+fn takes_over(plugin: &PluginEntry, code: &OperatorCode) -> Result<Option<String>, (String, &'static str)> {
     let now = &code.descriptor;
     let short = |digest: &[u8; 32]| blake3::Hash::from_bytes(*digest).to_hex()[..12].to_owned();
-    if plugin.image.is_some() {
-        if plugin.digest != code.digest {
-            return Err((
-                format!(
-                    "its state is an image of the memory of plugin {} {} ({}…), and the pipeline has {} {} ({}…)",
-                    plugin.name,
-                    plugin.version,
-                    short(&plugin.digest),
-                    now.name,
-                    now.version,
-                    short(&code.digest)
-                ),
-                "use exactly the plugin that it was taken of; only code with `snapshot` and `restore` can be upgraded",
-            ));
-        }
-        if !same_parallelism {
-            return Err((
-                "its state is an image of memory, which cannot be split".into(),
-                "set its parallelism back; only code with `snapshot` and `restore` can be rescaled",
-            ));
-        }
-    }
     if plugin.name != now.name {
         return Err((
             format!("its state is of plugin {:?}, and the pipeline has plugin {:?} there", plugin.name, now.name),

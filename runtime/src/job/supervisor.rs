@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::commit::Committers;
-use super::compat::{Fit, Verdict};
+use super::compat::{Fate, Fit};
 use super::control::{Answer, Call, Change, Changed, Refusal, Request, Status};
 use super::coordinator::{Coordinator, note_restart};
 use super::{Job, Outcome, RunOptions};
@@ -254,8 +254,8 @@ async fn work(
     match &restore {
         Some(manifest) => {
             tracing::info!(job = job.spec.name, generation = %run.generation(), epoch = %manifest.epoch, "restored");
-            for node in fit.iter().flat_map(|fit| &fit.nodes).filter(|node| node.verdict != Verdict::Kept) {
-                tracing::info!(node = node.node, reason = node.reason, "its state is {}", node.verdict.word());
+            for node in fit.iter().flat_map(|fit| &fit.nodes).filter(|node| node.fate != Fate::Kept) {
+                tracing::info!(node = node.node, reason = node.reason, "its state is {}", node.fate.word());
             }
         }
         None => tracing::info!(job = job.spec.name, generation = %run.generation(), "started at the beginning"),
@@ -271,6 +271,7 @@ async fn work(
         events,
         metrics: Arc::clone(&job.metrics),
         batch: job.spec.batch.clone(),
+        tap: None,
     });
     let nothing = BTreeSet::new();
     let blueprint = Blueprint {
@@ -281,6 +282,7 @@ async fn work(
         // The claim's base stays the checkpoint as it was written; the tasks get it in the shape of the plan.
         restore: fit.as_ref().map(|fit| &fit.restore),
         full: fit.as_ref().map_or(&nothing, |fit| &fit.full),
+        replay: None,
         context,
     };
     let covered = job.metrics.activity.load(Relaxed);

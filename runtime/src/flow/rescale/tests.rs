@@ -110,8 +110,13 @@ fn cut(sources: &Sources, operator: u32, sink: u32, segments: &[Vec<SegmentRef>]
                     let state = InboxState { inputs: state, watermark };
                     SubtaskEntry {
                         segments: if name == "op" { segments[subtask as usize].clone() } else { Vec::new() },
-                        progress: Progress::Inbox { inputs: names, state, wake_at: Some(70 + i64::from(subtask)) }
-                            .encode(),
+                        progress: Progress::Inbox {
+                            inputs: names,
+                            state,
+                            wake_at: Some(70 + i64::from(subtask)),
+                            host: HostCut { draws: u64::from(subtask), seen: 5 },
+                        }
+                        .encode(),
                         watermark,
                         records: 1000 + u64::from(subtask),
                         ..SubtaskEntry::default()
@@ -202,7 +207,7 @@ fn content(node: &NodeEntry) -> (Vec<String>, Vec<String>) {
 
 fn inbox(entry: &SubtaskEntry) -> (InboxState, Option<Timestamp>) {
     match Progress::decode(&entry.progress) {
-        Ok(Progress::Inbox { state, wake_at, inputs }) => {
+        Ok(Progress::Inbox { state, wake_at, inputs, .. }) => {
             assert_eq!(inputs.len(), state.inputs.len());
             (state, wake_at)
         }
