@@ -49,6 +49,8 @@ enum Command {
     /// Look at checkpoints, take one, change their settings
     #[command(subcommand)]
     Checkpoint(inspect::CheckpointCommand),
+    /// Do a past epoch again and print what one node received and emitted, record by record
+    Replay(replay::ReplayArgs),
     /// Keep checkpoints under a name, to start from them later or elsewhere
     #[command(subcommand)]
     Savepoint(savepoint::SavepointCommand),
@@ -56,8 +58,6 @@ enum Command {
     Status(control::StatusArgs),
     /// Stop a running job with a last checkpoint
     Stop(control::StopArgs),
-    /// Do a past epoch again and print what one node received and emitted, record by record
-    Replay(replay::ReplayArgs),
 }
 
 impl Cli {
@@ -72,10 +72,10 @@ impl Cli {
             Command::Check(args) => args.run(),
             Command::Plugin(command) => command.run(),
             Command::Checkpoint(command) => command.run(),
+            Command::Replay(args) => args.run(),
             Command::Savepoint(command) => command.run(),
             Command::Status(args) => args.run(),
             Command::Stop(args) => args.run(),
-            Command::Replay(args) => args.run(),
         }
     }
 }

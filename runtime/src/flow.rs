@@ -93,10 +93,10 @@ pub struct Blueprint<'a> {
     pub job_id: JobId,
     /// The checkpoint to go on from, in the shape of `plan`: see [`carry_over`].
     pub restore: Option<&'a Manifest>,
-    /// Nodes whose next snapshot has to be full: what they are restored from is not what one of their subtasks wrote.
-    pub full: &'a BTreeSet<NodeName>,
     /// What is to be done again instead of going on.
     pub replay: Option<Replayed<'a>>,
+    /// Nodes whose next snapshot has to be full: what they are restored from is not what one of their subtasks wrote.
+    pub full: &'a BTreeSet<NodeName>,
     /// What all tasks share.
     pub context: Arc<FlowContext>,
 }

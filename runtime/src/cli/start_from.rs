@@ -144,7 +144,7 @@ impl StateReport {
                 number(node.was),
                 number(node.parallelism),
                 bytes(node.state_bytes),
-                node.fate.word().to_owned(),
+                node.verdict.word().to_owned(),
                 node.reason.clone(),
             ]);
         }

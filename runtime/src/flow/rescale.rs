@@ -197,11 +197,11 @@ fn reader(
     let alike = old.is_some_and(|old| old.parallelism == parallelism) && inboxes.len() == parallelism as usize;
     let watermark = inboxes.iter().map(|inbox| inbox.state.watermark).min().unwrap_or(NO_TIME);
     let wake_at = inboxes.iter().filter_map(|inbox| inbox.wake_at).min();
-    // Processing time does not go back, and no subtask draws the same random bytes again.
-    let host = inboxes.iter().map(|inbox| inbox.host).fold(HostCut::default(), |most, host| HostCut {
-        draws: most.draws.max(host.draws),
-        seen: most.seen.max(host.seen),
-    });
+    // No subtask draws again what one of them has drawn, and time goes back for none.
+    let host = inboxes
+        .iter()
+        .map(|inbox| inbox.host)
+        .reduce(|a, b| HostCut { draws: a.draws.max(b.draws), seen: a.seen.max(b.seen) });
     let mut same = alike;
     let (mut states, mut told) = (Vec::new(), Vec::new());
     for subtask in 0..parallelism {
@@ -233,7 +233,7 @@ fn reader(
         let watermark = own.map_or(watermark, |own| own.state.watermark);
         told.push(Told { watermark, idle, ended });
         let wake_at = if own.is_some() { own.and_then(|own| own.wake_at) } else { wake_at };
-        let host = own.map_or(host, |own| own.host);
+        let host = own.map(|own| own.host).or(host).unwrap_or_default();
         let names = inputs.into_iter().map(|input| input.name).collect();
         let progress = Progress::Inbox { inputs: names, state: InboxState { inputs: state, watermark }, wake_at, host };
         states.push((progress.encode(), watermark));

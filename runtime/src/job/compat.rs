@@ -56,7 +56,7 @@ pub struct NodeFit {
     /// `source`, `operator` or `sink`.
     pub kind: &'static str,
     /// What becomes of its state.
-    pub fate: Fate,
+    pub verdict: Fate,
     /// How many subtasks it had; none for a node that is new.
     pub was: Option<u32>,
     /// How many it has; none for one that the pipeline has no more.
@@ -124,7 +124,7 @@ pub fn fit(facts: &Facts<'_>) -> Fit {
             Some(old) => {
                 let code = facts.code.get(&planned.name);
                 let fit = stayed(planned, old, code, faults.get(&planned.name).map(Vec::as_slice));
-                if fit.fate == Fate::Migrated {
+                if fit.verdict == Fate::Migrated {
                     full.insert(planned.name.clone());
                 }
                 fit
@@ -148,7 +148,7 @@ impl Fit {
         if let Some(fault) = &self.fault {
             return Err(Error::new(ErrorKind::State, fault).help("set key_groups back, or start anew with --fresh"));
         }
-        let mut refused = self.nodes.iter().filter(|node| node.fate == Fate::Refused);
+        let mut refused = self.nodes.iter().filter(|node| node.verdict == Fate::Refused);
         let Some(first) = refused.next() else { return Ok(()) };
         let others = match refused.count() {
             0 => String::new(),
@@ -212,7 +212,7 @@ fn added(planned: &PlanNode) -> NodeFit {
     NodeFit {
         node: planned.name.to_string(),
         kind: kind_of(planned),
-        fate: Fate::New,
+        verdict: Fate::New,
         was: None,
         parallelism: Some(planned.parallelism),
         state_bytes: 0,
@@ -224,7 +224,7 @@ fn added(planned: &PlanNode) -> NodeFit {
 /// A node that the pipeline does not have any more.
 fn removed(old: &NodeEntry, facts: &Facts<'_>) -> NodeFit {
     let name = &old.name;
-    let (fate, reason, help) = if facts.open && !old.committables.is_empty() {
+    let (verdict, reason, help) = if facts.open && !old.committables.is_empty() {
         let reason = "it has output that is not published yet, and the pipeline has it no more".to_owned();
         let help = "put the sink back and run once, so that its output is published; then remove it";
         (Fate::Refused, reason, Some(help.to_owned()))
@@ -237,7 +237,7 @@ fn removed(old: &NodeEntry, facts: &Facts<'_>) -> NodeFit {
     NodeFit {
         node: name.to_string(),
         kind: old_kind(old),
-        fate,
+        verdict,
         was: Some(old.parallelism),
         parallelism: None,
         state_bytes: state_bytes(old),
@@ -252,7 +252,7 @@ fn stayed(planned: &PlanNode, old: &NodeEntry, code: Option<&OperatorCode>, faul
     let node = NodeFit {
         node: planned.name.to_string(),
         kind: kind_of(planned),
-        fate: Fate::Refused,
+        verdict: Fate::Refused,
         was: Some(was),
         parallelism: Some(is),
         state_bytes: state_bytes(old),
@@ -269,9 +269,9 @@ fn stayed(planned: &PlanNode, old: &NodeEntry, code: Option<&OperatorCode>, faul
     let has_state = old.subtasks.iter().any(|entry| !entry.segments.is_empty());
     let mut migrated = None;
     if let (Some(plugin), Some(code), true) = (&old.plugin, code, has_state) {
-        if let Err(fault) = image_fits(old, code, is) {
+        if let Err(reason) = image_fits(old, code, is) {
             return refused(
-                fault,
+                reason,
                 "run the pipeline as it was when the checkpoint was taken, or start anew with --fresh",
             );
         }
@@ -297,13 +297,13 @@ fn stayed(planned: &PlanNode, old: &NodeEntry, code: Option<&OperatorCode>, faul
         };
         format!("{what}, from {was} to {is} subtasks")
     });
-    let (fate, reason) = match (migrated, moved) {
+    let (verdict, reason) = match (migrated, moved) {
         (Some(by), Some(moved)) => (Fate::Migrated, format!("{by}; {moved}")),
         (Some(by), None) => (Fate::Migrated, by),
         (None, Some(moved)) => (Fate::Moved, moved),
         (None, None) => (Fate::Kept, "as it was".to_owned()),
     };
-    NodeFit { fate, reason, ..node }
+    NodeFit { verdict, reason, ..node }
 }
 
 /// Whether code can take over state that was written by a plugin; how, if it is other code. Else why not, and what to do.

@@ -254,8 +254,8 @@ async fn work(
     match &restore {
         Some(manifest) => {
             tracing::info!(job = job.spec.name, generation = %run.generation(), epoch = %manifest.epoch, "restored");
-            for node in fit.iter().flat_map(|fit| &fit.nodes).filter(|node| node.fate != Fate::Kept) {
-                tracing::info!(node = node.node, reason = node.reason, "its state is {}", node.fate.word());
+            for node in fit.iter().flat_map(|fit| &fit.nodes).filter(|node| node.verdict != Fate::Kept) {
+                tracing::info!(node = node.node, reason = node.reason, "its state is {}", node.verdict.word());
             }
         }
         None => tracing::info!(job = job.spec.name, generation = %run.generation(), "started at the beginning"),

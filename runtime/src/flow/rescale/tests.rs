@@ -114,7 +114,7 @@ fn cut(sources: &Sources, operator: u32, sink: u32, segments: &[Vec<SegmentRef>]
                             inputs: names,
                             state,
                             wake_at: Some(70 + i64::from(subtask)),
-                            host: HostCut { draws: u64::from(subtask), seen: 5 },
+                            host: HostCut::default(),
                         }
                         .encode(),
                         watermark,
@@ -189,14 +189,8 @@ fn content(node: &NodeEntry) -> (Vec<String>, Vec<String>) {
     let (mut own, mut shared) = (Vec::new(), Vec::new());
     for segment in node.subtasks.iter().flat_map(|entry| &entry.segments) {
         for chunk in segment.first_chunk..segment.first_chunk + segment.chunks {
-            // Copies of what is shared lie in packs of their own: the same content has the same hash.
-            let pack = segment.pack.to_string();
-            if segment.scope == Scope::Shared {
-                let hash = pack.rsplit('-').next().unwrap_or_default();
-                shared.push(format!("{:?} {hash} {chunk}", segment.kind));
-            } else {
-                own.push(format!("{:?} {:?} {pack} {chunk}", segment.scope, segment.kind));
-            }
+            let place = format!("{:?} {:?} {} {chunk}", segment.scope, segment.kind, segment.pack);
+            if segment.scope == Scope::Shared { shared.push(place) } else { own.push(place) }
         }
     }
     own.sort_unstable();

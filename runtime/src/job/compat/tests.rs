@@ -1,4 +1,4 @@
-//! Every fate and every refusal, with its text.
+//! Every verdict and every refusal, with its text.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use crate::checkpoint::{SegmentRef, SubtaskEntry};
 use crate::flow::{InboxState, Progress};
 use crate::model::{Committable, Descriptor, Generation, JobId, NO_TIME, Port, Scope, SegmentKind};
 use crate::plan::parse;
+use crate::plugin::HostCut;
 
 fn code(version: &str, state: StateKind, versions: (u32, u32), digest: u8) -> OperatorCode {
     let port = |name: &str| Port { name: name.into(), summary: String::new(), keyed: false };
@@ -75,7 +76,6 @@ fn manifest(scope: impl Fn(u32) -> Scope) -> Manifest {
                     inputs: Vec::new(),
                     state: InboxState { inputs: Vec::new(), watermark: NO_TIME },
                     wake_at: None,
-                    host: crate::plugin::HostCut::default(),
                 },
             };
             let segments = if planned.name.as_str() == "op" { vec![segment(subtask)] } else { Vec::new() };
@@ -129,23 +129,23 @@ fn judge(manifest: &Manifest, op: u32, more: &str, code: OperatorCode, drop: &[&
     fit(&Facts { manifest, open, plan: &plan, key_groups: 128, code: &codes, drop_state: &drop_state })
 }
 
-fn fate(fit: &Fit, node: &str) -> (Fate, String) {
+fn verdict(fit: &Fit, node: &str) -> (Fate, String) {
     let found = fit.nodes.iter().find(|fit| fit.node == node).unwrap_or_else(|| panic!("{node}: {fit:?}"));
-    (found.fate, found.reason.clone())
+    (found.verdict, found.reason.clone())
 }
 
 #[test]
 fn what_did_not_change_is_kept() {
     let fit = judge(&manifest(keyed), 2, "", old_code(), &[], false);
-    assert!(fit.nodes.iter().all(|node| node.fate == Fate::Kept), "{fit:?}");
+    assert!(fit.nodes.iter().all(|node| node.verdict == Fate::Kept), "{fit:?}");
     assert!(fit.check().is_ok() && fit.full.is_empty());
 }
 
 #[test]
 fn another_parallelism_moves_the_state_and_the_next_snapshot_is_full() {
     let fit = judge(&manifest(keyed), 5, "", old_code(), &[], false);
-    assert_eq!(fate(&fit, "op"), (Fate::Moved, "its state moves, from 2 to 5 subtasks".into()));
-    assert_eq!(fate(&fit, "in").0, Fate::Kept);
+    assert_eq!(verdict(&fit, "op"), (Fate::Moved, "its state moves, from 2 to 5 subtasks".into()));
+    assert_eq!(verdict(&fit, "in").0, Fate::Kept);
     assert!(fit.check().is_ok());
     assert_eq!(fit.full, BTreeSet::from([NodeName::new("op")]));
     assert_eq!(fit.restore.node("op").map(|node| node.subtasks.len()), Some(5));
@@ -155,12 +155,12 @@ fn another_parallelism_moves_the_state_and_the_next_snapshot_is_full() {
 fn another_version_takes_over_what_it_reads() {
     let newer = code("2.0.0", StateKind::Keyed, (1, 3), 2);
     let fit = judge(&manifest(keyed), 2, "", newer.clone(), &[], false);
-    let (fate_is, reason) = fate(&fit, "op");
-    assert_eq!(fate_is, Fate::Migrated);
+    let (verdict_is, reason) = verdict(&fit, "op");
+    assert_eq!(verdict_is, Fate::Migrated);
     assert_eq!(reason, "count 2.0.0 takes over the state of 1.0.0, from state version 2 to 3");
     assert!(fit.full.contains("op"));
-    let (fate_is, reason) = fate(&judge(&manifest(keyed), 3, "", newer, &[], false), "op");
-    assert_eq!(fate_is, Fate::Migrated);
+    let (verdict_is, reason) = verdict(&judge(&manifest(keyed), 3, "", newer, &[], false), "op");
+    assert_eq!(verdict_is, Fate::Migrated);
     assert!(reason.ends_with("; its state moves, from 2 to 3 subtasks"), "{reason}");
 }
 
@@ -168,7 +168,7 @@ fn another_version_takes_over_what_it_reads() {
 fn nodes_come_with_nothing_and_go_only_when_they_are_named() {
     let more = "[operator.extra]\nplugin = \"p\"\ninputs = [\"op\"]\n[sink.more]\nconnector = \"blackhole\"\ninputs = [\"extra\"]";
     let fit = judge(&manifest(keyed), 2, more, old_code(), &[], false);
-    assert_eq!(fate(&fit, "extra"), (Fate::New, "it starts empty, with what comes from now on".into()));
+    assert_eq!(verdict(&fit, "extra"), (Fate::New, "it starts empty, with what comes from now on".into()));
     assert!(fit.check().is_ok());
 
     let mut old = manifest(keyed);
@@ -176,7 +176,7 @@ fn nodes_come_with_nothing_and_go_only_when_they_are_named() {
     gone.name = NodeName::new("gone");
     old.nodes.push(gone);
     let fit = judge(&old, 2, "", old_code(), &[], false);
-    assert_eq!(fate(&fit, "gone").0, Fate::Refused);
+    assert_eq!(verdict(&fit, "gone").0, Fate::Refused);
     let error = fit.check().expect_err("it is refused");
     assert_eq!(error.kind(), ErrorKind::State);
     assert_eq!(
@@ -185,14 +185,14 @@ fn nodes_come_with_nothing_and_go_only_when_they_are_named() {
     );
     assert!(error.remedy().is_some_and(|help| help.contains("--drop-state gone")));
     let fit = judge(&old, 2, "", old_code(), &["gone"], false);
-    assert_eq!(fate(&fit, "gone").0, Fate::Dropped);
+    assert_eq!(verdict(&fit, "gone").0, Fate::Dropped);
     assert!(fit.check().is_ok() && fit.check_dropped().is_ok() && fit.restore.node("gone").is_none());
 
     // Output that is not published yet is not dropped, whatever is asked; once it is published, it may go.
     let staged = Committable { epoch: Epoch(7), subtask: 0, data: vec![1] };
     old.nodes[3].committables.push(staged);
     let fit = judge(&old, 2, "", old_code(), &["gone"], true);
-    assert_eq!(fate(&fit, "gone").0, Fate::Refused);
+    assert_eq!(verdict(&fit, "gone").0, Fate::Refused);
     assert!(fit.check().expect_err("it is refused").to_string().contains("output that is not published yet"));
     assert!(judge(&old, 2, "", old_code(), &["gone"], false).check().is_ok());
 }
@@ -215,9 +215,7 @@ fn what_cannot_go_on_is_refused_with_its_reason_and_a_remedy() {
         if let Some(plugin) = &mut manifest.nodes[1].plugin {
             plugin.image = Some(1);
         }
-        let mut code = code("1.0.0", StateKind::Whole, (2, 2), digest);
-        code.image = Some(1);
-        (manifest, code)
+        (manifest, OperatorCode { image: Some(1), ..code("1.0.0", StateKind::Whole, (2, 2), digest) })
     };
     let mut other_kind = manifest(keyed);
     other_kind.nodes[1].kind = checkpoint::NodeKind::Sink;
@@ -238,7 +236,7 @@ fn what_cannot_go_on_is_refused_with_its_reason_and_a_remedy() {
             same_code,
             "an image of its memory at parallelism 2, and the pipeline has 3: an image cannot be divided",
         ),
-        (image, 2, other_code, "an image fits only the very component that it was taken of"),
+        (image, 2, other_code, "is an image of the memory of plugin \"count\" 1.0.0 with digest 010101010101"),
         (
             manifest(keyed),
             2,
