@@ -56,6 +56,7 @@ mod content;
 mod decide;
 mod envelope;
 mod error;
+mod export;
 mod gc;
 mod inspect;
 mod local;
@@ -65,6 +66,7 @@ mod objects;
 mod pack;
 mod publish;
 mod recover;
+mod savepoint;
 mod segment;
 #[cfg(test)]
 mod simulation;
@@ -75,6 +77,7 @@ mod tests;
 
 pub use content::{ChunkContent, StateContent, state_content};
 pub use error::{Cause, CheckpointError, PublishError, Superseder};
+pub use export::{ExportFile, Exported, check_job, export_savepoint, import, open_export};
 pub use gc::{Collected, collect};
 pub use inspect::{EntryKind, EntrySummary, Report, history, read_manifest, verify};
 pub use manifest::{
@@ -84,5 +87,10 @@ pub use manifest::{
 pub use objects::{JobStore, PLUGIN_BYTES_MAX, Store};
 pub use pack::{CHUNK_BYTES_MAX, PACK_BYTES_MAX, PACK_CHUNKS_MAX, Pack, PackBuilder, PackName};
 pub use publish::{CommitPermit, Run};
-pub use recover::{Begun, Start, begin};
+pub use recover::{Begun, Restorable, Start, begin, look_for};
+pub(crate) use savepoint::pin;
+pub use savepoint::{
+    Freed, Savepoint, check_savepoint_name, create_savepoint, delete_savepoint, find_savepoint, list_savepoints,
+    missing_plugins,
+};
 pub use segment::{SEGMENTS_MAX, SegmentRef, SegmentSet, read_segments, reading_order};

@@ -15,15 +15,19 @@ mod describe;
 mod engine;
 mod error;
 mod host;
+mod image;
 mod instance;
+mod instrument;
 mod lent;
 mod limits;
 mod load;
 mod log;
 mod metrics;
+mod renewable;
 mod wasi;
 
 pub use error::PluginError;
+pub use instrument::{Refusal, VERSION as IMAGE_VERSION};
 pub use limits::TICK;
 pub use load::{HostOptions, Plugin, PluginHost};
 pub use metrics::{Metric, MetricValue};
@@ -44,6 +48,8 @@ pub struct Output {
     pub wake_at: Option<Timestamp>,
     /// It has more to emit: call `resume`.
     pub more: bool,
+    /// How often a fresh instance took its place afterwards, because its memory was above the soft ceiling.
+    pub recycled: u32,
 }
 
 impl Output {
@@ -54,6 +60,7 @@ impl Output {
         self.rejected.1.clear();
         self.wake_at = None;
         self.more = false;
+        self.recycled = 0;
     }
 }
 
@@ -134,6 +141,9 @@ pub enum OperatorError {
     /// The configuration or the state is not acceptable: a person has to change something.
     #[error("plugin refuses: {0}")]
     Invalid(String),
+    /// The state that it is given was not written by this code in this setting.
+    #[error("{0}")]
+    Unfit(String),
     /// The operator gives up: start over from the last checkpoint.
     #[error("plugin failed: {0}")]
     Fatal(String),

@@ -308,7 +308,7 @@ impl Run {
     }
 
     /// Its last entry in the log.
-    pub(super) fn last_seq(&self) -> u64 {
+    pub(crate) fn last_seq(&self) -> u64 {
         self.last_seq
     }
 

@@ -21,6 +21,10 @@ pub(super) enum CheckpointCommand {
     Show(EpochArgs),
     /// Read a checkpoint whole and check every byte of it against its digests; or replay an epoch
     Verify(VerifyArgs),
+    /// Have a running job take a checkpoint, and wait until it is committed
+    Now(super::control::NowArgs),
+    /// Change settings of a running job's checkpoints, until its process ends
+    Set(super::control::SetArgs),
 }
 
 /// Which job.
@@ -100,6 +104,8 @@ impl CheckpointCommand {
     pub(super) fn run(self) -> Result<(), Error> {
         super::run::block_on(async {
             match self {
+                Self::Now(args) => args.run().await,
+                Self::Set(args) => args.run().await,
                 Self::List(args) => list(args).await,
                 Self::Show(args) => show(args).await,
                 Self::Verify(args) => match (args.replay, &args.epoch.job.pipeline) {

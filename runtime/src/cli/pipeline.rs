@@ -12,7 +12,7 @@ use crate::flow::OperatorCode;
 use crate::model::{Descriptor, NodeName};
 use crate::plan::{Diagnostics, Guarantees, PipelineSpec, Plan, PluginRef, guarantees, parse};
 use crate::plugin::registry::{Found, PluginFolders};
-use crate::plugin::{HostOptions, PluginHost};
+use crate::plugin::{HostOptions, IMAGE_VERSION, PluginHost};
 
 /// A pipeline file that has been read, with its plugins.
 #[derive(Debug)]
@@ -100,14 +100,18 @@ impl Pipeline {
         Diagnostics::collect(&spec.text, faults)?;
         let descriptors = descriptors(&plugins);
         let plan = Plan::build(&spec, &descriptors)?;
-        let snapshots = plugins.iter().map(|(name, found)| (name.clone(), found.plugin.has_snapshot_code())).collect();
-        let guarantees = guarantees(&spec, &plan, &descriptors, &snapshots)?;
+        let guarantees = guarantees(&spec, &plan, &descriptors, &snapshot_code(&plugins))?;
         Ok(Self { text, spec, plugins, plan, guarantees, host })
     }
 
     /// What each plugin says about itself.
     pub(super) fn descriptors(&self) -> BTreeMap<NodeName, Descriptor> {
         descriptors(&self.plugins)
+    }
+
+    /// Which plugins write their state themselves.
+    pub(super) fn snapshot_code(&self) -> BTreeMap<NodeName, bool> {
+        snapshot_code(&self.plugins)
     }
 
     /// The code of each operator, ready to be opened.
@@ -119,6 +123,7 @@ impl Pipeline {
             let code = OperatorCode {
                 descriptor: plugin.descriptor().clone(),
                 digest: *blake3::hash(&found.bytes).as_bytes(),
+                image: plugin.takes_images().then_some(IMAGE_VERSION),
                 open: Arc::new(move |task| {
                     let (plugin, limits, config) = (plugin.clone(), limits.clone(), config.clone());
                     async move { plugin.open(&limits, &config, &task).await }.boxed()
@@ -132,6 +137,10 @@ impl Pipeline {
 
 fn descriptors(plugins: &BTreeMap<NodeName, Found>) -> BTreeMap<NodeName, Descriptor> {
     plugins.iter().map(|(name, found)| (name.clone(), found.plugin.descriptor().clone())).collect()
+}
+
+fn snapshot_code(plugins: &BTreeMap<NodeName, Found>) -> BTreeMap<NodeName, bool> {
+    plugins.iter().map(|(name, found)| (name.clone(), found.plugin.has_snapshot_code())).collect()
 }
 
 /// A plugin of the store, by the digest that the pipeline names.

@@ -147,7 +147,9 @@ impl TaskError {
     pub fn may_pass(&self) -> bool {
         match self {
             // From any other call than these two, `invalid` is as good as `fatal`.
-            Self::Operator { source, opening, .. } => !(*opening && matches!(**source, OperatorError::Invalid(_))),
+            Self::Operator { source, opening, .. } => {
+                !(*opening && matches!(**source, OperatorError::Invalid(_) | OperatorError::Unfit(_)))
+            }
             Self::Connector { source, .. } => source.kind == ConnectorErrorKind::Transient,
             Self::Closed | Self::Inbox { .. } | Self::Panic { .. } | Self::Unread { .. } => true,
             Self::Key { .. } | Self::Rejected { .. } | Self::Restore { .. } | Self::Diverged { .. } => false,
@@ -212,6 +214,9 @@ fn remedy(error: &OperatorError) -> Option<String> {
         )),
         OperatorError::Trap { .. } | OperatorError::Contract { .. } | OperatorError::Fatal(_) => {
             Some("mend the plugin: nothing that this call emitted has gone anywhere".into())
+        }
+        OperatorError::Unfit(_) => {
+            Some("run the pipeline as it was when the checkpoint was taken, or start anew with --fresh".into())
         }
         OperatorError::Invalid(_) => Some("change the operator's config, or use a plugin that reads this state".into()),
         _ => None,

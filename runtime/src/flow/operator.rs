@@ -136,6 +136,7 @@ impl OperatorStage {
             course.called(self.operator.looked_at_time(), now);
             match result {
                 Ok(()) => {
+                    NodeMetrics::add(&metrics.recycled, u64::from(out.recycled));
                     let says_nothing_more = out.emitted.is_empty() && out.rejected.1.is_empty() && out.more;
                     self.idle_steps = if says_nothing_more { self.idle_steps + 1 } else { 0 };
                     if self.idle_steps > IDLE_STEPS_MAX {

@@ -74,13 +74,15 @@ impl CheckReport {
         spec: &PipelineSpec,
         plan: &Plan,
         descriptors: &BTreeMap<NodeName, Descriptor>,
+        has_snapshot_code: &BTreeMap<NodeName, bool>,
         guarantees: Guarantees,
     ) -> Self {
         let nodes = plan.nodes.iter().map(|node| {
             let (kind, what) = match node.kind {
                 NodeKind::Source(index) => ("source", source(&spec.sources[index].connector)),
                 NodeKind::Operator(index) => {
-                    ("operator", operator(&spec.operators[index], descriptors.get(&node.name)))
+                    let snapshots = has_snapshot_code.get(&node.name).copied().unwrap_or(false);
+                    ("operator", operator(&spec.operators[index], descriptors.get(&node.name), snapshots))
                 }
                 NodeKind::Sink(index) => ("sink", sink(&spec.sinks[index].connector)),
             };
@@ -121,14 +123,19 @@ fn source(connector: &SourceConnector) -> String {
     }
 }
 
-fn operator(spec: &OperatorSpec, descriptor: Option<&Descriptor>) -> String {
+fn operator(spec: &OperatorSpec, descriptor: Option<&Descriptor>, snapshots: bool) -> String {
     let Some(descriptor) = descriptor else { return spec.plugin.to_string() };
     let state = match descriptor.state {
         StateKind::Stateless => "stateless",
         StateKind::Whole => "state of a subtask",
         StateKind::Keyed => "keyed state",
     };
-    format!("{}: {} {}, {state}", spec.plugin, descriptor.name, descriptor.version)
+    let image = if descriptor.state == StateKind::Stateless || snapshots {
+        String::new()
+    } else {
+        format!(": image of memory (bound to this exact plugin and parallelism {})", spec.parallelism)
+    };
+    format!("{}: {} {}, {state}{image}", spec.plugin, descriptor.name, descriptor.version)
 }
 
 fn sink(connector: &SinkConnector) -> String {

@@ -310,6 +310,8 @@ pub struct OperatorSpec {
     pub config_span: Span,
     /// What it may use.
     pub limits: LimitsSpec,
+    /// Where `limits` is written, or the operator's table.
+    pub limits_span: Span,
     /// What is done about records that it rejects.
     pub on_reject: OnError,
     /// What of the world outside it may see.
@@ -383,6 +385,9 @@ impl std::fmt::Display for PluginRef {
 pub struct LimitsSpec {
     /// Linear memory of one instance, in bytes. Default 1 GiB, at most 4 GiB.
     pub memory_bytes: u64,
+    /// Linear memory in bytes above which an instance is replaced by a fresh one with the same state. Default none; less than
+    /// `memory_bytes`.
+    pub soft_memory_bytes: Option<u64>,
     /// CPU time of one call. Default 10 s.
     pub cpu: Duration,
     /// Wall-clock time of one call. Default 1 min.
@@ -445,6 +450,7 @@ impl Default for LimitsSpec {
     fn default() -> Self {
         Self {
             memory_bytes: 1 << 30,
+            soft_memory_bytes: None,
             cpu: Duration::from_secs(10),
             wall: Duration::from_secs(60),
             output_bytes: 64 << 20,

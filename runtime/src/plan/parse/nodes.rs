@@ -162,6 +162,7 @@ pub(super) fn operator(
         config,
         config_span: s.span_of("config"),
         limits,
+        limits_span: s.span_of("limits"),
         on_reject,
         grants,
     });
@@ -222,19 +223,27 @@ fn plugin(cx: &mut Context<'_>, s: &Section<'_, '_>, text: &str) -> Option<Plugi
 
 fn limits(cx: &mut Context<'_>, node: &Section<'_, '_>) -> LimitsSpec {
     let mut s = Section::of(cx, node, "limits", format!("limits of {}", node.what), "limits = { memory = \"256MiB\" }");
-    s.allow(cx, &["memory", "cpu", "wall", "output", "state", "log_lines"], &[], |_| None);
+    s.allow(cx, &["memory", "soft_memory", "cpu", "wall", "output", "state", "log_lines"], &[], |_| None);
     let default = LimitsSpec::default();
     let ms = Duration::from_millis(1);
     let cpu = s.duration(cx, "cpu", ms..=DURATION_MAX);
     let wall = s.duration(cx, "wall", ms..=DURATION_MAX);
     let limits = LimitsSpec {
         memory_bytes: s.size(cx, "memory", 64 << 10..=4 << 30).unwrap_or(default.memory_bytes),
+        soft_memory_bytes: s.size(cx, "soft_memory", 64 << 10..=4 << 30),
         cpu: cpu.unwrap_or(default.cpu),
         wall: wall.unwrap_or(default.wall),
         output_bytes: s.size(cx, "output", 1 << 10..=1 << 40).unwrap_or(default.output_bytes),
         state_bytes: s.size(cx, "state", 0..=4 << 30).unwrap_or(default.state_bytes),
         log_lines: s.count(cx, "log_lines", default.log_lines, 0..=1_000_000),
     };
+    if let Some(soft) = limits.soft_memory_bytes
+        && soft >= limits.memory_bytes
+    {
+        let message = format!("`soft_memory` of {} is not below `memory`, so it is never reached", s.what);
+        let help = "raise memory or lower soft_memory; memory is \"1GiB\" where it is not written";
+        cx.error(s.span_of("soft_memory"), message, help);
+    }
     let read = |key: &str, value: Option<Duration>| value.is_some() || !s.has(key);
     if read("cpu", cpu) && read("wall", wall) && limits.cpu > limits.wall {
         let message = format!("`cpu` of {} is more than `wall`, so it is never reached", s.what);
