@@ -52,10 +52,12 @@
 //!
 //! Power may go instead of the process: see `storage/local.rs` for what a local disk needs.
 
+mod content;
 mod decide;
 mod diff;
 mod envelope;
 mod error;
+mod export;
 mod gc;
 mod inspect;
 mod log;
@@ -64,6 +66,7 @@ mod objects;
 mod pack;
 mod publish;
 mod recover;
+mod savepoint;
 mod segment;
 #[cfg(test)]
 mod simulation;
@@ -72,8 +75,10 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use content::{ChunkContent, StateContent, state_content};
 pub use diff::{Difference, diff};
 pub use error::{Cause, CheckpointError, PublishError, Superseder};
+pub use export::{ExportFile, Exported, check_job, export_savepoint, import, open_export};
 pub use gc::{Collected, Swept, collect, sweep};
 pub use inspect::{EntryKind, EntrySummary, Report, history, read_manifest, verify};
 pub use manifest::{
@@ -83,5 +88,10 @@ pub use manifest::{
 pub use objects::{JobStore, PLUGIN_BYTES_MAX, Store};
 pub use pack::{CHUNK_BYTES_MAX, PACK_BYTES_MAX, PACK_CHUNKS_MAX, Pack, PackBuilder, PackName};
 pub use publish::{CommitPermit, Run};
-pub use recover::{Begun, Start, begin, give_up, open_tip};
+pub use recover::{Begun, Restorable, Start, begin, give_up, look_for, open_tip};
+pub(crate) use savepoint::pin;
+pub use savepoint::{
+    Freed, Savepoint, check_savepoint_name, create_savepoint, delete_savepoint, find_savepoint, list_savepoints,
+    missing_plugins,
+};
 pub use segment::{SEGMENTS_MAX, SegmentRef, SegmentSet, read_segments, reading_order};

@@ -46,11 +46,17 @@ pub struct StoreFault {
     pub fault: String,
     /// The remedy.
     pub help: String,
+    /// What was written may be a secret: it is not to be shown.
+    pub secret: bool,
 }
 
 impl StoreFault {
     fn new(fault: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { fault: fault.into(), help: help.into() }
+        Self { fault: fault.into(), help: help.into(), secret: false }
+    }
+
+    fn secret(self) -> Self {
+        Self { secret: true, ..self }
     }
 }
 
@@ -139,7 +145,8 @@ pub fn open(url: &str, dir: &FsPath, options: &StoreOptions) -> Result<Opened, O
             Arc::new(builder.build().map_err(OpenError::Client)?)
         }
     };
-    let prefix = Path::parse(&url.path).map_err(|e| StoreFault::new(format!("has a path that cannot be used: {e}"), url::HELP))?;
+    let prefix = Path::parse(&url.path)
+        .map_err(|e| StoreFault::new(format!("has a path that cannot be used: {e}"), url::HELP))?;
     let objects = if prefix.as_ref().is_empty() { objects } else { Arc::new(PrefixStore::new(objects, prefix)) };
     Ok(Opened { objects, local: None, name })
 }

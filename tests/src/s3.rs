@@ -397,7 +397,9 @@ fn answer(request: &Request, state: &Mutex<State>, manners: Manners) -> Response
             state.next_upload += 1;
             let id = format!("upload-{}", state.next_upload);
             state.uploads.insert(id.clone(), BTreeMap::new());
-            Response::xml(format!("<InitiateMultipartUploadResult><UploadId>{id}</UploadId></InitiateMultipartUploadResult>"))
+            Response::xml(format!(
+                "<InitiateMultipartUploadResult><UploadId>{id}</UploadId></InitiateMultipartUploadResult>"
+            ))
         }
         "POST" if request.query.contains_key("delete") => {
             let body = String::from_utf8_lossy(&request.body);

@@ -137,13 +137,15 @@ pub async fn listings_are_whole_whatever_their_length_and_hold_nothing_of_neighb
         let store = Arc::clone(store);
         async move { store.put(&at(folder, &format!("{number:020}")), PutPayload::from_static(b"x")).await }
     };
-    let puts = (0..COUNT).map(|number| put("pages", number)).chain((0..3).map(|number| put("pages-of-another", number)));
+    let puts =
+        (0..COUNT).map(|number| put("pages", number)).chain((0..3).map(|number| put("pages-of-another", number)));
     futures::stream::iter(puts.collect::<Vec<_>>()).buffer_unordered(16).try_collect::<Vec<_>>().await.expect("puts");
     let listed = names(store, &Path::from("suite/pages")).await;
     assert_eq!(listed.len(), COUNT);
     assert_eq!(listed.first().map(String::as_str), Some("suite/pages/00000000000000000000"));
     let paths = listed.into_iter().map(|name| Ok(Path::from(name)));
-    let deleted: Vec<_> = store.delete_stream(futures::stream::iter(paths).boxed()).try_collect().await.expect("deletes");
+    let deleted: Vec<_> =
+        store.delete_stream(futures::stream::iter(paths).boxed()).try_collect().await.expect("deletes");
     assert_eq!(deleted.len(), COUNT);
     assert!(names(store, &Path::from("suite/pages")).await.is_empty());
     assert_eq!(names(store, &Path::from("suite/pages-of-another")).await.len(), 3);

@@ -11,15 +11,15 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use weir::connector::{
-    Abandoned, Blackhole, Committed, Committer, ConnectorError, ConnectorErrorKind, Guarantee, ObjectReader, Polled, Sink, Source,
-    StdoutSink, Tally, TaskContext, committer, guarantee, open_sink, open_source,
+    Abandoned, Blackhole, Committed, Committer, ConnectorError, ConnectorErrorKind, Guarantee, ObjectReader, Polled,
+    Sink, Source, StdoutSink, Tally, TaskContext, committer, guarantee, open_sink, open_source,
 };
 use weir::model::{
     Batch, BatchLimit, CommitIdentity, Committable, Epoch, Generation, JobId, NO_TIME, NodeName, SplitPosition, TaskId,
 };
 use weir::plan::{
-    Compression, CsvSpec, Distribution, FileSinkSpec, FileSourceSpec, GeneratorFormat, GeneratorSpec, ObjectSinkSpec, OnError,
-    SinkConnector, SinkFormat, SinkSpec, SourceConnector, SourceFormat, SourceSpec,
+    Compression, CsvSpec, Distribution, FileSinkSpec, FileSourceSpec, GeneratorFormat, GeneratorSpec, ObjectSinkSpec,
+    OnError, SinkConnector, SinkFormat, SinkSpec, SourceConnector, SourceFormat, SourceSpec,
 };
 use weir::pointer::Pointer;
 use weir::storage::StoreOptions;

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
 use weir_tests::s3::{Asked, Fate, S3Server};
@@ -62,7 +62,7 @@ type Process = Arc<AtomicU32>;
 
 impl Case {
     fn new(sinks: &[(&'static str, Sink)], settings: &str) -> Self {
-        Self::paced(sinks, settings, 2_000)
+        Self::paced(sinks, settings, 1_000)
     }
 
     /// `rate` records a second: from start to end `RECORDS / rate` seconds, whatever happens meanwhile.
@@ -166,7 +166,12 @@ parallelism = 2
     }
 
     /// Runs until it is killed at such a request.
-    fn killed(&self, nth: u32, chosen: impl Fn(&Asked) -> bool + Send + 'static, fate: impl Fn(u32) -> Fate + Send + 'static) {
+    fn killed(
+        &self,
+        nth: u32,
+        chosen: impl Fn(&Asked) -> bool + Send + 'static,
+        fate: impl Fn(u32) -> Fate + Send + 'static,
+    ) {
         let code = self.start_and(nth, chosen, fate).end();
         assert_eq!(code, None, "it ended by itself: {}", self.log());
         self.server.heal();
@@ -464,7 +469,7 @@ fn a_chunk_is_missing_or_corrupt_then_the_checkpoint_is_refused_by_name_and_an_o
     for sink in SINKS {
         for garble in [false, true] {
             let case = Case::one(sink);
-            case.killed(4, marker, Fate::KillsAfter);
+            case.killed(3, marker, Fate::KillsAfter);
             let checkpoints = case.checkpoints();
             let [.., (older, true), (tip, true)] = checkpoints[..] else { panic!("{checkpoints:?}") };
             // A pack of the tip's own epoch.
@@ -484,8 +489,7 @@ fn a_chunk_is_missing_or_corrupt_then_the_checkpoint_is_refused_by_name_and_an_o
             let from = older.to_string();
             let (code, _, stderr) = case.weir(&["run", "--quiet", "pipeline.toml", "--from", &from]);
             assert!(code == 2 && stderr.contains("--republish") && stderr.contains(&tip.to_string()), "{stderr}");
-            let (code, _, stderr) =
-                case.weir(&["run", "--quiet", "pipeline.toml", "--from", &from, "--republish"]);
+            let (code, _, stderr) = case.weir(&["run", "--quiet", "pipeline.toml", "--from", &from, "--republish"]);
             assert_eq!(code, 0, "{sink:?}, garble {garble}: {stderr}");
         }
     }

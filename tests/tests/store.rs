@@ -23,7 +23,7 @@ use object_store::throttle::{ThrottleConfig, ThrottledStore};
 use weir::checkpoint::{Begun, EntryKind, Start, Store, begin, history};
 use weir::clock::Clock;
 use weir::storage::{StoreOptions, open};
-use weir_tests::job::store::{FaultyStore, Fate as StoreFate, Verb};
+use weir_tests::job::store::{Fate as StoreFate, FaultyStore, Verb};
 use weir_tests::s3::{Fate, Manners, S3Server};
 use weir_tests::store_suite::{self, Objects};
 
@@ -316,10 +316,9 @@ fn killed_job(endpoint: &str, options: &[&str]) {
 /// I6, and the claim of another store: it is said before anything is written that counts.
 #[test]
 fn a_store_that_creates_what_exists_or_lets_several_creators_win_is_refused_by_name_with_the_remedy() {
-    for manners in [
-        Manners { honours_create: false, ..Manners::default() },
-        Manners { races_creates: true, ..Manners::default() },
-    ] {
+    for manners in
+        [Manners { honours_create: false, ..Manners::default() }, Manners { races_creates: true, ..Manners::default() }]
+    {
         let server = S3Server::with(manners);
         let folder = folder(&pipeline(&server.endpoint(), ANONYMOUS));
         let (code, _, stderr) = weir_tests::run(folder.path(), &["run", "--quiet", "pipeline.toml"]);
@@ -361,7 +360,11 @@ fn credentials_come_from_the_environment_sign_requests_and_are_shown_nowhere() {
     server.decide(|_| Fate::FailsBefore);
     let (code, failure) = trace(&["checkpoint", "list", "pipeline.toml"]);
     assert_eq!(code, Some(5), "{failure}");
-    let stored: String = server.keys("bucket/").iter().map(|key| String::from_utf8_lossy(&server.get(key).unwrap()).into_owned()).collect();
+    let stored: String = server
+        .keys("bucket/")
+        .iter()
+        .map(|key| String::from_utf8_lossy(&server.get(key).unwrap()).into_owned())
+        .collect();
     for secret in ["verysecretverysecret", "tokenlikeasecret"] {
         assert!(!log.contains(secret) && !failure.contains(secret) && !stored.contains(secret), "{secret} is shown");
     }
@@ -402,7 +405,9 @@ fn a_store_that_does_not_answer_is_an_error_and_never_an_empty_start() {
             assert_eq!(error.kind(), weir::error::ErrorKind::Store, "{verb:?}: {error}");
         }
         store.heal();
-        let Begun::Run { run, .. } = begin(&view, "job", Start::Resume, &Clock::system()).await.unwrap() else { panic!() };
+        let Begun::Run { run, .. } = begin(&view, "job", Start::Resume, &Clock::system()).await.unwrap() else {
+            panic!()
+        };
         assert!(run.generation().0 > 1);
     });
 }

@@ -118,6 +118,53 @@ pub enum CheckpointError {
         /// What was asked for.
         epoch: Epoch,
     },
+    /// There is nothing that a savepoint could keep.
+    #[error("job {job} has nothing to make a savepoint of: {why}")]
+    NothingToPin {
+        /// The job.
+        job: String,
+        /// Why.
+        why: String,
+    },
+    /// A savepoint of that name exists, of another checkpoint.
+    #[error("job {job} has a savepoint {name:?} already, of checkpoint {epoch}")]
+    NameTaken {
+        /// The job.
+        job: String,
+        /// The name.
+        name: String,
+        /// What has it.
+        epoch: Epoch,
+    },
+    /// The savepoint that was asked for does not exist.
+    #[error("job {job} has no savepoint {name:?}; it has {have}")]
+    NoSavepoint {
+        /// The job.
+        job: String,
+        /// What was asked for.
+        name: String,
+        /// Those there are.
+        have: String,
+    },
+    /// The file of an exported savepoint cannot be used.
+    #[error("{file}: {fault}")]
+    Export {
+        /// Which file.
+        file: String,
+        /// What is wrong with it.
+        fault: String,
+        /// What the operating system said, if it is that.
+        #[source]
+        source: Option<Cause>,
+    },
+    /// The job has a history here already, and an import would make another one.
+    #[error("job {job} has run in this store, and what is in {file} would begin another history of it")]
+    Exists {
+        /// The job.
+        job: String,
+        /// Which file.
+        file: String,
+    },
     /// Nothing is known about the job.
     #[error("job {job} never ran in this store")]
     NeverRan {
@@ -188,12 +235,15 @@ impl CheckpointError {
             | Self::Name { .. }
             | Self::NoCheckpoint { .. }
             | Self::NotOpen { .. }
-            | Self::NeverRan { .. } => {
-                ErrorKind::Usage
-            }
+            | Self::NameTaken { .. }
+            | Self::NoSavepoint { .. }
+            | Self::Exists { .. }
+            | Self::NeverRan { .. } => ErrorKind::Usage,
             Self::Damaged { .. }
             | Self::Missing { .. }
             | Self::NeverCommitted { .. }
+            | Self::NothingToPin { .. }
+            | Self::Export { .. }
             | Self::TooLarge { .. }
             | Self::Refused(_) => ErrorKind::State,
             Self::Superseded { .. } | Self::Contended { .. } => ErrorKind::Superseded,
@@ -219,6 +269,15 @@ impl CheckpointError {
                 "`weir checkpoint list` shows the checkpoints that can be started from"
             }
             Self::NotOpen { .. } => "`weir txn list` shows what does",
+            Self::NothingToPin { .. } => {
+                "run the job once more: it publishes what is open, and takes checkpoints; `weir stop --savepoint` or \
+                 `weir savepoint create` beside it makes one of its own"
+            }
+            Self::NameTaken { .. } => "choose another name, or delete that one with `weir savepoint delete`",
+            Self::NoSavepoint { .. } => "`weir savepoint list` shows them",
+            Self::Export { source: Some(_), .. } => "check that the file is there and may be read or written",
+            Self::Export { .. } => "export the savepoint again, and copy the file whole",
+            Self::Exists { .. } => "leave --from out to go on with that history, or add --fresh to leave it for good",
             Self::NeverRan { .. } => "check the name of the job and the address of the store",
             Self::Superseded { .. } => "nothing to do: the newer run goes on",
             Self::Contended { .. } => "stop the other runs of this job, then run again",
@@ -234,7 +293,7 @@ impl From<CheckpointError> for Error {
         let (kind, message, help) = (error.kind(), error.to_string(), error.remedy().to_owned());
         let source = match error {
             CheckpointError::Unreachable { source, .. } | CheckpointError::NoEntropy(source) => Some(source),
-            CheckpointError::InDoubt { source, .. } => source,
+            CheckpointError::InDoubt { source, .. } | CheckpointError::Export { source, .. } => source,
             _ => None,
         };
         let error = Error::new(kind, message).help(help);

@@ -428,10 +428,12 @@ impl Store {
         Path::from(format!("{TENANT}/jobs/{job}/id/{n:020}"))
     }
 
-    /// Any object of the job that shows that it ran and got past its very first claim; none if there is none.
+    /// Any object of the job that shows that it ran and got past its very first claim; none if there is none. Packs that were
+    /// copied from elsewhere show only that an import was begun.
     pub(crate) async fn evidence(&self, job: &str) -> Result<Option<String>, CheckpointError> {
         let first_claim = format!("/log/{:020}", 1);
-        Ok(self.list_deep(&Self::job(job)).await?.into_iter().find(|path| !path.ends_with(&first_claim)))
+        let is_evidence = |path: &String| !path.ends_with(&first_claim) && !path.contains("/packs/0-");
+        Ok(self.list_deep(&Self::job(job)).await?.into_iter().find(is_evidence))
     }
 }
 
@@ -549,7 +551,10 @@ impl JobStore {
     }
 
     /// What [`sweep`](Self::sweep) would remove, with its length.
-    pub(crate) fn half_written(&self, generation: crate::model::Generation) -> Result<Vec<(String, u64)>, CheckpointError> {
+    pub(crate) fn half_written(
+        &self,
+        generation: crate::model::Generation,
+    ) -> Result<Vec<(String, u64)>, CheckpointError> {
         let Some(local) = &self.store.local else { return Ok(Vec::new()) };
         let folder = self.packs_folder();
         let is_old = |name: &str| name.parse::<PackName>().is_ok_and(|name| name.generation() < generation);
@@ -595,11 +600,20 @@ impl JobStore {
 
     /// Reads a pack and checks its outline.
     pub(crate) async fn open_pack(&self, name: &PackName) -> Result<PackReader, CheckpointError> {
+        let content = self.read_pack(name).await?;
+        PackReader::open(name, content).map_err(|fault| CheckpointError::damaged(self.pack(name), fault))
+    }
+
+    /// Reads a pack as it is.
+    pub(crate) async fn read_pack(&self, name: &PackName) -> Result<Bytes, CheckpointError> {
         let path = self.pack(name);
-        match self.store.read(&path, PACK_BYTES_MAX).await? {
-            Some(content) => PackReader::open(name, content).map_err(|fault| CheckpointError::damaged(path, fault)),
-            None => Err(CheckpointError::Missing { object: path.to_string(), by: "the checkpoint".into() }),
-        }
+        let content = self.store.read(&path, PACK_BYTES_MAX).await?;
+        content.ok_or_else(|| CheckpointError::Missing { object: path.to_string(), by: "the checkpoint".into() })
+    }
+
+    /// Writes a pack as it was read elsewhere. Durable when it returns.
+    pub(crate) async fn put_pack_bytes(&self, name: &PackName, content: Bytes) -> Result<(), CheckpointError> {
+        self.store.put(&self.pack(name), content.into()).await
     }
 
     pub(crate) fn damaged_pack(&self, name: &PackName, fault: String) -> CheckpointError {

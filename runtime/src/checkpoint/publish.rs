@@ -108,7 +108,17 @@ impl Run {
     ) -> Self {
         let tip = base.map(|(manifest, committed)| Tip::new(manifest, committed));
         let next_epoch = last_epoch.next();
-        Self { store, history, generation, last_seq: generation.0, tip, last_epoch, next_epoch, pending: None, given_up: None }
+        Self {
+            store,
+            history,
+            generation,
+            last_seq: generation.0,
+            tip,
+            last_epoch,
+            next_epoch,
+            pending: None,
+            given_up: None,
+        }
     }
 
     /// A run in the middle of its life, as the auditor of the simulation needs one.
@@ -319,7 +329,7 @@ impl Run {
     }
 
     /// Its last entry in the log.
-    pub(super) fn last_seq(&self) -> u64 {
+    pub(crate) fn last_seq(&self) -> u64 {
         self.last_seq
     }
 

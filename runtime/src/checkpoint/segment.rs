@@ -47,6 +47,15 @@ pub struct SegmentRef {
     pub bytes: u64,
 }
 
+impl SegmentRef {
+    /// Some of its chunks, from the number `skip` on. Only for reading: how many bytes they have is an estimate, so no manifest
+    /// takes such a reference.
+    pub(crate) fn part(&self, skip: u32, chunks: u32) -> Self {
+        let bytes = u128::from(self.bytes) * u128::from(chunks) / u128::from(self.chunks.max(1));
+        Self { first_chunk: self.first_chunk + skip, chunks, bytes: bytes as u64, ..self.clone() }
+    }
+}
+
 /// The live segments of one subtask, in the order in which they were written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SegmentSet(Vec<SegmentRef>);

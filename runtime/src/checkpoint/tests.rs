@@ -481,7 +481,10 @@ fn a_sweep_beside_a_run_deletes_what_the_run_itself_would_and_first_only_says_so
         }
         assert_eq!(after.len(), names(by_itself.dir.path()).len(), "retain {retain}");
         checkpoint(&mut runner, false, true);
-        assert!(!run(sweep(&beside.store, "job", retain, true)).unwrap().objects.is_empty(), "that attempt is garbage now");
+        assert!(
+            !run(sweep(&beside.store, "job", retain, true)).unwrap().objects.is_empty(),
+            "that attempt is garbage now"
+        );
     }
 }
 
@@ -528,7 +531,13 @@ fn a_diff_tells_bytes_that_came_went_and_stayed_by_key_group() {
         differences.iter().map(|d| (d.scope, d.added, d.removed, d.same)).collect()
     };
     let group = Scope::KeyGroup;
-    assert_eq!(told(first, second), [(group(1), 0, 0, 14), (group(2), 8, 7, 0), (group(3), 0, 4, 0), (group(4), 5, 0, 0)]);
-    assert_eq!(told(second, first), [(group(1), 0, 0, 14), (group(2), 7, 8, 0), (group(3), 4, 0, 0), (group(4), 0, 5, 0)]);
+    assert_eq!(
+        told(first, second),
+        [(group(1), 0, 0, 14), (group(2), 8, 7, 0), (group(3), 0, 4, 0), (group(4), 5, 0, 0)]
+    );
+    assert_eq!(
+        told(second, first),
+        [(group(1), 0, 0, 14), (group(2), 7, 8, 0), (group(3), 4, 0, 0), (group(4), 0, 5, 0)]
+    );
     assert_eq!(told(first, first), [(group(1), 0, 0, 14), (group(2), 0, 0, 7), (group(3), 0, 0, 4)]);
 }

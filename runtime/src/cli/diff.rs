@@ -51,13 +51,7 @@ pub(super) async fn diff_two(args: DiffArgs) -> Result<(), Error> {
     let differences = diff(&store, &job, Epoch(args.from), Epoch(args.to)).await?;
     let rows: Vec<Row> = differences
         .iter()
-        .map(|d| Row {
-            node: d.node.to_string(),
-            part: part(d),
-            added: d.added,
-            removed: d.removed,
-            same: d.same,
-        })
+        .map(|d| Row { node: d.node.to_string(), part: part(d), added: d.added, removed: d.removed, same: d.same })
         .collect();
     if args.job.json {
         return print_json(&rows);

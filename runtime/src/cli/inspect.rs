@@ -7,10 +7,12 @@ use serde::Serialize;
 
 use super::output::{Table, bytes, count, print, print_json, time};
 use super::pipeline::{open_store, read_spec};
+use super::socket::{JobKey, find};
 use crate::checkpoint::{EntryKind, EntrySummary, Manifest, NodeKind, Store, history, read_manifest, verify};
 use crate::error::{Error, ErrorKind};
 use crate::flow::Progress;
 use crate::model::{Epoch, SegmentKind, Timestamp};
+use crate::plan::CheckpointSpec;
 
 /// `weir checkpoint`.
 #[derive(Debug, Subcommand)]
@@ -19,12 +21,16 @@ pub(super) enum CheckpointCommand {
     List(ListArgs),
     /// Show what a checkpoint holds
     Show(EpochArgs),
-    /// Read a checkpoint whole and check every byte of it against its digests
-    Verify(EpochArgs),
     /// Show what changed between two checkpoints, by node and key group
     Diff(super::diff::DiffArgs),
     /// Delete what no checkpoint needs any more; safe beside a running job
     Gc(super::gc::GcArgs),
+    /// Read a checkpoint whole and check every byte of it against its digests; or replay an epoch
+    Verify(VerifyArgs),
+    /// Have a running job take a checkpoint, and wait until it is committed
+    Now(super::control::NowArgs),
+    /// Change settings of a running job's checkpoints, until its process ends
+    Set(super::control::SetArgs),
 }
 
 /// Which job.
@@ -65,7 +71,17 @@ pub(super) struct ListArgs {
     all: bool,
 }
 
-/// `weir checkpoint show` and `verify`.
+/// `weir checkpoint verify`.
+#[derive(Debug, Args)]
+pub(super) struct VerifyArgs {
+    #[command(flatten)]
+    epoch: EpochArgs,
+    /// Start from this checkpoint, do the epoch after it again, and compare what comes out with the next checkpoint; 0 begins where the job began
+    #[arg(long, value_name = "EPOCH", conflicts_with_all = ["epoch", "store"])]
+    replay: Option<u64>,
+}
+
+/// `weir checkpoint show`.
 #[derive(Debug, Args)]
 pub(super) struct EpochArgs {
     #[command(flatten)]
@@ -88,6 +104,33 @@ impl JobArgs {
     }
 }
 
+impl JobArgs {
+    /// Fails if a process on this machine runs the job.
+    pub(super) async fn check_stopped(&self) -> Result<(), Error> {
+        let (key, job) = match (&self.store, &self.job, &self.pipeline) {
+            (Some(store), Some(job), _) => {
+                let here = std::env::current_dir().unwrap_or_default();
+                let store_options = self.store_options.iter().cloned().collect();
+                let spec = CheckpointSpec { store: store.clone(), store_options, ..CheckpointSpec::default() };
+                (JobKey::new(&spec.place(), &here, job), job.clone())
+            }
+            (_, _, Some(path)) => {
+                let (_, spec) = read_spec(path)?;
+                (JobKey::new(&spec.checkpoint.place(), &spec.dir, &spec.name), spec.name)
+            }
+            _ => return Ok(()),
+        };
+        match find(&key).await? {
+            None => Ok(()),
+            Some(found) => {
+                let run = found.status.generation.map_or_else(String::new, |run| format!(" (run {run})"));
+                let message = format!("job {job:?} is running{run}: it commits what it prepares by itself");
+                Err(Error::new(ErrorKind::Usage, message).help("stop it first: weir stop"))
+            }
+        }
+    }
+}
+
 impl EpochArgs {
     /// The epoch that is asked for, or the newest.
     async fn find(&self, store: &Store, job: &str) -> Result<Epoch, Error> {
@@ -106,9 +149,16 @@ impl CheckpointCommand {
     pub(super) fn run(self) -> Result<(), Error> {
         super::run::block_on(async {
             match self {
+                Self::Now(args) => args.run().await,
+                Self::Set(args) => args.run().await,
                 Self::List(args) => list(args).await,
                 Self::Show(args) => show(args).await,
-                Self::Verify(args) => verify_one(args).await,
+                Self::Verify(args) => match (args.replay, &args.epoch.job.pipeline) {
+                    (Some(from), Some(pipeline)) => {
+                        super::replay::verify_replay(pipeline, from, args.epoch.job.json).await
+                    }
+                    _ => verify_one(args.epoch).await,
+                },
                 Self::Diff(args) => super::diff::diff_two(args).await,
                 Self::Gc(args) => super::gc::gc(args).await,
             }

@@ -1,4 +1,5 @@
-//! `weir txn`: what a stopped job has prepared and not committed.
+//! `weir txn`: what a stopped job has prepared and not committed. A job that runs on this machine is left alone; one that runs
+//! elsewhere is fenced.
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -120,7 +121,10 @@ async fn list(args: JobArgs) -> Result<(), Error> {
         return Ok(());
     };
     if shown.is_empty() {
-        eprintln!("checkpoint {} of job {job:?} is open, and no sink has prepared anything for it", open.manifest.epoch);
+        eprintln!(
+            "checkpoint {} of job {job:?} is open, and no sink has prepared anything for it",
+            open.manifest.epoch
+        );
         return Ok(());
     }
     print(text(&shown))
@@ -158,6 +162,7 @@ fn text(shown: &[Shown]) -> String {
 }
 
 async fn commit(args: JobArgs) -> Result<(), Error> {
+    args.check_stopped().await?;
     let (store, job) = args.open()?;
     let epoch = commit_open(&store, &job, &Clock::system()).await?;
     if args.json {
@@ -176,6 +181,7 @@ async fn commit(args: JobArgs) -> Result<(), Error> {
 }
 
 async fn abort(args: AbortArgs) -> Result<(), Error> {
+    args.job.check_stopped().await?;
     let (store, job) = args.job.open()?;
     let Some(open) = open_transactions(&store, &job).await? else {
         eprintln!("job {job:?} has nothing open: all that was prepared is committed");
@@ -186,7 +192,9 @@ async fn abort(args: AbortArgs) -> Result<(), Error> {
     eprint!("{}", text(&shown));
     let from = parent.map_or_else(|| "the beginning".to_owned(), |parent| format!("checkpoint {parent}"));
     eprintln!("\nGiving checkpoint {epoch} up drops the state that it holds and the staged output above. The next run");
-    eprintln!("goes on from {from}, reads again what came after it, and publishes it under later epochs. A source that");
+    eprintln!(
+        "goes on from {from}, reads again what came after it, and publishes it under later epochs. A source that"
+    );
     eprintln!("does not have these records any more loses them.");
     if !args.yes {
         return Err(Error::new(ErrorKind::Usage, format!("checkpoint {epoch} of job {job:?} was not given up"))

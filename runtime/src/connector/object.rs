@@ -28,7 +28,7 @@ use object_store::{GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode}
 
 pub(super) use commit::ObjectCommitter;
 pub use read::{CommittedObject, Reader};
-pub(super) use record::is_committable;
+pub(super) use record::{content, is_committable};
 pub(super) use sink::{ObjectSink, check_unowned};
 
 use super::ConnectorError;
@@ -95,12 +95,17 @@ impl Place {
     /// Makes folders durable before anything is put into them, where folders are a thing.
     fn make_folders(&self, folders: &[Path]) -> Result<(), ConnectorError> {
         let Some(local) = &self.store.local else { return Ok(()) };
-        folders.iter().try_for_each(|folder| {
-            local.make_folder(folder).map_err(|e| self.failed("make the folder", folder, e))
-        })
+        folders
+            .iter()
+            .try_for_each(|folder| local.make_folder(folder).map_err(|e| self.failed("make the folder", folder, e)))
     }
 
-    fn failed(&self, verb: &str, path: &Path, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> ConnectorError {
+    fn failed(
+        &self,
+        verb: &str,
+        path: &Path,
+        cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> ConnectorError {
         ConnectorError::new(Transient, format!("cannot {verb} {}/{path}", self.url)).caused_by(cause)
     }
 

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::super::ConnectorError;
+use super::super::{ConnectorError, Content};
 use crate::model::{CommitIdentity, Committable, Epoch};
 use crate::storage::StoreOptions;
 
@@ -55,6 +55,17 @@ impl Staged {
         let data = committable.data.strip_prefix(MAGIC).ok_or_else(fault)?;
         postcard::from_bytes(data).map_err(|e| fault().caused_by(e))
     }
+}
+
+/// What a committable holds, for a replay; none for one of several objects, whose hash as a whole nobody knows.
+pub(in super::super) fn content(committable: &[u8]) -> Result<Option<Content>, ConnectorError> {
+    let fault = || ConnectorError::mismatch("a committable is none of an object sink");
+    let data = committable.strip_prefix(MAGIC).ok_or_else(fault)?;
+    let staged: Staged = postcard::from_bytes(data).map_err(|e| fault().caused_by(e))?;
+    Ok(match staged.objects[..] {
+        [StagedObject { records, skipped, bytes, blake3, .. }] => Some(Content { records, skipped, bytes, blake3 }),
+        _ => None,
+    })
 }
 
 /// Where the committables of one checkpoint go, and their record; none if there are none.

@@ -203,7 +203,9 @@ pub(in super::super) async fn check_unowned(spec: &ObjectSinkSpec, dir: &FsPath)
     let place = Place::open(&absolute(&spec.url, dir)?, dir, &spec.options)?;
     match place.read(&Place::owner()).await? {
         None => Ok(()),
-        Some(_) => Err(ConnectorError::mismatch(format!("{} holds the output of an earlier history", place.url)).help(HELP)),
+        Some(_) => {
+            Err(ConnectorError::mismatch(format!("{} holds the output of an earlier history", place.url)).help(HELP))
+        }
     }
 }
 

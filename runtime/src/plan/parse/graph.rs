@@ -237,7 +237,8 @@ fn buckets(cx: &mut Context<'_>, drafts: &[Draft], store: Option<&StoreUrl>) {
     let sinks: Vec<_> = drafts.iter().filter_map(|draft| Some((draft, draft.bucket.as_ref()?))).collect();
     for (at, (sink, (url, span))) in sinks.iter().enumerate() {
         if let Some(store) = store.filter(|store| store.overlaps(url)) {
-            let message = format!("`url` of sink {} is {url}, and the store is {store}: one holds the other", name(sink));
+            let message =
+                format!("`url` of sink {} is {url}, and the store is {store}: one holds the other", name(sink));
             cx.error(span.clone(), message, "give the sink a prefix of its own, such as s3://bucket/out");
         }
         for (other, (other_url, other_span)) in sinks.iter().skip(at + 1) {
