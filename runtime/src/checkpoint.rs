@@ -78,7 +78,7 @@ mod tests;
 pub use content::{ChunkContent, StateContent, state_content};
 pub use diff::{Difference, diff};
 pub use error::{Cause, CheckpointError, PublishError, Superseder};
-pub use export::{ExportFile, Exported, check_job, export_savepoint, import, open_export};
+pub use export::{ExportFile, Exported, check_import, check_job, export_savepoint, import, open_export};
 pub use gc::{Collected, Swept, collect, sweep};
 pub use inspect::{EntryKind, EntrySummary, Report, history, read_manifest, verify};
 pub use manifest::{

@@ -53,12 +53,6 @@ enum Command {
     /// Look at checkpoints, take one, change their settings
     #[command(subcommand)]
     Checkpoint(inspect::CheckpointCommand),
-    /// Look at, finish or give up what a stopped job has prepared and not committed
-    #[command(subcommand)]
-    Txn(txn::TxnCommand),
-    /// Read what an object sink has published
-    #[command(subcommand)]
-    Sink(sink::SinkCommand),
     /// Do a past epoch again and print what one node received and emitted, record by record
     Replay(replay::ReplayArgs),
     /// Keep checkpoints under a name, to start from them later or elsewhere
@@ -68,6 +62,12 @@ enum Command {
     Status(control::StatusArgs),
     /// Stop a running job with a last checkpoint
     Stop(control::StopArgs),
+    /// Look at, finish or give up what a stopped job has prepared and not committed
+    #[command(subcommand)]
+    Txn(txn::TxnCommand),
+    /// Read what an object sink has published
+    #[command(subcommand)]
+    Sink(sink::SinkCommand),
 }
 
 impl Cli {
@@ -82,12 +82,12 @@ impl Cli {
             Command::Check(args) => args.run(),
             Command::Plugin(command) => command.run(),
             Command::Checkpoint(command) => command.run(),
-            Command::Txn(command) => command.run(),
-            Command::Sink(command) => command.run(),
             Command::Replay(args) => args.run(),
             Command::Savepoint(command) => command.run(),
             Command::Status(args) => args.run(),
             Command::Stop(args) => args.run(),
+            Command::Txn(command) => command.run(),
+            Command::Sink(command) => command.run(),
         }
     }
 }

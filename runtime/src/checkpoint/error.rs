@@ -110,14 +110,6 @@ pub enum CheckpointError {
         /// What was asked for.
         epoch: Epoch,
     },
-    /// The checkpoint does not wait for its commit.
-    #[error("checkpoint {epoch} of job {job} does not wait for its commit")]
-    NotOpen {
-        /// The job.
-        job: String,
-        /// What was asked for.
-        epoch: Epoch,
-    },
     /// There is nothing that a savepoint could keep.
     #[error("job {job} has nothing to make a savepoint of: {why}")]
     NothingToPin {
@@ -164,6 +156,14 @@ pub enum CheckpointError {
         job: String,
         /// Which file.
         file: String,
+    },
+    /// The checkpoint does not wait for its commit.
+    #[error("checkpoint {epoch} of job {job} does not wait for its commit")]
+    NotOpen {
+        /// The job.
+        job: String,
+        /// What was asked for.
+        epoch: Epoch,
     },
     /// Nothing is known about the job.
     #[error("job {job} never ran in this store")]
@@ -234,8 +234,8 @@ impl CheckpointError {
             Self::Url { .. }
             | Self::Name { .. }
             | Self::NoCheckpoint { .. }
-            | Self::NotOpen { .. }
             | Self::NameTaken { .. }
+            | Self::NotOpen { .. }
             | Self::NoSavepoint { .. }
             | Self::Exists { .. }
             | Self::NeverRan { .. } => ErrorKind::Usage,
@@ -268,7 +268,6 @@ impl CheckpointError {
             Self::NoCheckpoint { .. } | Self::NeverCommitted { .. } => {
                 "`weir checkpoint list` shows the checkpoints that can be started from"
             }
-            Self::NotOpen { .. } => "`weir txn list` shows what does",
             Self::NothingToPin { .. } => {
                 "run the job once more: it publishes what is open, and takes checkpoints; `weir stop --savepoint` or \
                  `weir savepoint create` beside it makes one of its own"
@@ -278,6 +277,7 @@ impl CheckpointError {
             Self::Export { source: Some(_), .. } => "check that the file is there and may be read or written",
             Self::Export { .. } => "export the savepoint again, and copy the file whole",
             Self::Exists { .. } => "leave --from out to go on with that history, or add --fresh to leave it for good",
+            Self::NotOpen { .. } => "`weir txn list` shows what does",
             Self::NeverRan { .. } => "check the name of the job and the address of the store",
             Self::Superseded { .. } => "nothing to do: the newer run goes on",
             Self::Contended { .. } => "stop the other runs of this job, then run again",

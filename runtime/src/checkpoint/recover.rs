@@ -415,8 +415,8 @@ pub async fn give_up(store: &Store, job: &str, epoch: Epoch, clock: &Clock) -> R
                 }
             },
         };
-        let pinned = match (&base, place) {
-            (Some(base), Some(place)) => Some(pin_for_claim(&job_store, &base.manifest, &place, span.tip).await?),
+        let pinned = match (&base, &place) {
+            (Some(base), Some(place)) => Some(pin_for_claim(&job_store, &base.manifest, place, span.tip).await?),
             _ => None,
         };
         let last_epoch = point.last_epoch.max(epoch);

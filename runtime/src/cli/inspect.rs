@@ -21,16 +21,16 @@ pub(super) enum CheckpointCommand {
     List(ListArgs),
     /// Show what a checkpoint holds
     Show(EpochArgs),
-    /// Show what changed between two checkpoints, by node and key group
-    Diff(super::diff::DiffArgs),
-    /// Delete what no checkpoint needs any more; safe beside a running job
-    Gc(super::gc::GcArgs),
     /// Read a checkpoint whole and check every byte of it against its digests; or replay an epoch
     Verify(VerifyArgs),
     /// Have a running job take a checkpoint, and wait until it is committed
     Now(super::control::NowArgs),
     /// Change settings of a running job's checkpoints, until its process ends
     Set(super::control::SetArgs),
+    /// Show what changed between two checkpoints, by node and key group
+    Diff(super::diff::DiffArgs),
+    /// Delete what no checkpoint needs any more; safe beside a running job
+    Gc(super::gc::GcArgs),
 }
 
 /// Which job.

@@ -28,8 +28,9 @@ use object_store::{GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode}
 
 pub(super) use commit::ObjectCommitter;
 pub use read::{CommittedObject, Reader};
-pub(super) use record::{content, is_committable};
-pub(super) use sink::{ObjectSink, check_unowned};
+pub(super) use record::contents;
+pub(super) use record::is_committable;
+pub(super) use sink::{OBJECT_BYTES, ObjectSink, PART_BYTES, check_unowned};
 
 use super::ConnectorError;
 use super::ConnectorErrorKind::Transient;

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::super::{ConnectorError, Content};
+use super::super::ConnectorError;
 use crate::model::{CommitIdentity, Committable, Epoch};
 use crate::storage::StoreOptions;
 
@@ -57,15 +57,12 @@ impl Staged {
     }
 }
 
-/// What a committable holds, for a replay; none for one of several objects, whose hash as a whole nobody knows.
-pub(in super::super) fn content(committable: &[u8]) -> Result<Option<Content>, ConnectorError> {
-    let fault = || ConnectorError::mismatch("a committable is none of an object sink");
+/// What a committable holds, object by object: records, records that were left out, bytes and their hash.
+pub(in super::super) fn contents(committable: &[u8]) -> Result<Vec<(u64, u64, u64, [u8; 32])>, ConnectorError> {
+    let fault = || ConnectorError::mismatch("it is no committable of an object sink");
     let data = committable.strip_prefix(MAGIC).ok_or_else(fault)?;
     let staged: Staged = postcard::from_bytes(data).map_err(|e| fault().caused_by(e))?;
-    Ok(match staged.objects[..] {
-        [StagedObject { records, skipped, bytes, blake3, .. }] => Some(Content { records, skipped, bytes, blake3 }),
-        _ => None,
-    })
+    Ok(staged.objects.iter().map(|object| (object.records, object.skipped, object.bytes, object.blake3)).collect())
 }
 
 /// Where the committables of one checkpoint go, and their record; none if there are none.

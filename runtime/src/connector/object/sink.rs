@@ -19,11 +19,11 @@ use crate::model::{Batch, Epoch};
 use crate::plan::ObjectSinkSpec;
 
 /// What is uploaded at once, in bytes: parts of an object but the last have to be as large as this for all stores to take them.
-const PART_BYTES: usize = 8 << 20;
+pub(in super::super) const PART_BYTES: usize = 8 << 20;
 /// How many parts of one object are on their way at most.
 const UPLOADS_MAX: usize = 3;
 /// After this another object is begun, in bytes: stores take 10,000 parts.
-const OBJECT_BYTES: u64 = 1 << 30;
+pub(in super::super) const OBJECT_BYTES: u64 = 1 << 30;
 
 pub(in super::super) struct ObjectSink {
     place: Place,
