@@ -52,9 +52,13 @@
 //!
 //! Power may go instead of the process: see `local.rs` for what a local disk needs.
 
+#[cfg(test)]
+pub(crate) mod auditor;
 mod decide;
 mod envelope;
 mod error;
+#[cfg(test)]
+pub(crate) mod faulty;
 mod gc;
 mod inspect;
 mod local;
@@ -68,7 +72,7 @@ mod segment;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 

@@ -39,6 +39,10 @@ pub fn open_source(
     context: &TaskContext,
     positions: &[SplitPosition],
 ) -> Result<Box<dyn Source>, ConnectorError> {
+    #[cfg(test)]
+    if let Some(place) = crate::simulation::place(dir) {
+        return Ok(place.open_source(context, positions));
+    }
     Ok(match &spec.connector {
         SourceConnector::File(file) => {
             Box::new(file_source::FileSource::open(spec, file, dir, context, positions)?) as Box<dyn Source>
@@ -54,6 +58,10 @@ pub fn open_source(
 /// [`ConnectorErrorKind::Mismatch`] if the destination belongs to another job or node;
 /// [`ConnectorErrorKind::Transient`] if it could not be made ready.
 pub fn open_sink(spec: &SinkSpec, dir: &Path, context: &TaskContext) -> Result<Box<dyn Sink>, ConnectorError> {
+    #[cfg(test)]
+    if let Some(place) = crate::simulation::place(dir) {
+        return Ok(place.open_sink(context));
+    }
     Ok(match &spec.connector {
         SinkConnector::File(file) => Box::new(file_sink::FileSink::open(file, dir, context)?) as Box<dyn Sink>,
         SinkConnector::Stdout(format) => Box::new(StdoutSink::new(*format, Box::new(std::io::stdout()))),
@@ -69,6 +77,10 @@ pub fn open_sink(spec: &SinkSpec, dir: &Path, context: &TaskContext) -> Result<B
 ///
 /// [`ConnectorErrorKind::Transient`] if the path of the sink cannot be made absolute.
 pub fn committer(spec: &SinkSpec, dir: &Path, job: JobId) -> Result<Option<Box<dyn Committer>>, ConnectorError> {
+    #[cfg(test)]
+    if let Some(place) = crate::simulation::place(dir) {
+        return Ok(Some(place.committer(job)));
+    }
     Ok(match &spec.connector {
         SinkConnector::File(file) => Some(Box::new(file_commit::FileCommitter::new(file, dir, job)?)),
         SinkConnector::Stdout(_) | SinkConnector::Blackhole => None,

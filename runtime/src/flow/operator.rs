@@ -261,7 +261,7 @@ impl Cut {
     async fn make_durable(mut self, mut segments: SegmentSet, context: &FlowContext) -> (SegmentSet, SnapshotMode) {
         let mut pack = PackBuilder::new(context.generation, self.epoch, &self.task);
         let chunks = std::mem::take(&mut self.chunks.0);
-        let built = tokio::task::spawn_blocking(move || {
+        let built = crate::offload::offload(move || {
             for (scope, kind, data) in &chunks {
                 pack.write(*scope, *kind, data)?;
             }
@@ -285,6 +285,10 @@ impl Cut {
             Err(reason) => {
                 let Self { task, epoch, .. } = self;
                 context.tell(Event::Declined { task, epoch, reason }).await;
+                #[cfg(test)]
+                if crate::simulation::mutant(crate::simulation::Mutant::FailedDeltasForgotten) {
+                    return (segments, SnapshotMode::Incremental);
+                }
                 (segments, SnapshotMode::Full)
             }
         }

@@ -23,8 +23,8 @@ use crate::metrics::JobMetrics;
 use crate::model::{Barrier, Committable, Epoch, NodeName, TaskId};
 use crate::plan::NodeKind;
 
-/// Garbage is collected after this many checkpoints.
-const COLLECT_EVERY: u64 = 16;
+/// Garbage is collected after this many checkpoints; in the simulation, where jobs are short, more often.
+const COLLECT_EVERY: u64 = if cfg!(test) { 3 } else { 16 };
 
 /// How long to wait before a put in doubt is asked for again.
 const DOUBT_DELAY: Duration = Duration::from_millis(100);
@@ -161,6 +161,10 @@ impl Coordinator<'_> {
 
     /// Starts an attempt: writes nothing, tells every source.
     fn begin(&mut self, last: bool, finished: bool) -> Result<Attempt, Error> {
+        #[cfg(test)]
+        if crate::simulation::mutant(crate::simulation::Mutant::FailedOutputDiscarded) {
+            self.carry.clear();
+        }
         let barrier = Barrier { epoch: self.run.next_epoch(), last };
         let activity = self.job.metrics.activity.load(Relaxed);
         for source in &self.barriers {
@@ -212,6 +216,10 @@ impl Coordinator<'_> {
         let epoch = attempt.barrier.epoch;
         let (started, bytes) = (attempt.started, attempt.bytes);
         let manifest = self.manifest(attempt);
+        #[cfg(test)]
+        if crate::simulation::mutant(crate::simulation::Mutant::CommitBeforeManifest) {
+            self.committers.commit_early(&manifest).await;
+        }
         let permit = match self.publish(&manifest).await {
             Ok(permit) => permit,
             Err(PublishError::Failed(error)) if error.kind() == ErrorKind::Store => {

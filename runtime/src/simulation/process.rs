@@ -1,0 +1,161 @@
+//! A process of the simulated world: one run of the real job on a runtime of its own, so that it can be stopped for good between any two
+//! operations, or be asleep while its clock falls behind and others go on.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::connectors::Place;
+use crate::checkpoint::faulty::FaultyStore;
+use crate::checkpoint::{Start, Store};
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::job::{Job, Outcome};
+use crate::metrics::JobMetrics;
+use crate::model::NodeName;
+use crate::plan::{PipelineSpec, Plan, parse};
+
+/// The shape of a job: the same for all its runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) sources: u32,
+    pub(crate) operators: u32,
+    pub(crate) sinks: u32,
+    pub(crate) retain: u32,
+    pub(crate) interval: Duration,
+    pub(crate) timeout: Duration,
+}
+
+/// One process.
+pub(crate) struct Process {
+    /// None when it is dead.
+    runtime: Option<Runtime>,
+    handle: JoinHandle<Result<Outcome, Error>>,
+    stop: watch::Sender<bool>,
+    pub(crate) store: FaultyStore,
+    pub(crate) start: Start,
+    /// Up to where it has run, in virtual milliseconds of the world.
+    ran_to: u64,
+    /// When it wakes up, if it sleeps.
+    pub(crate) wakes_at: Option<u64>,
+}
+
+impl Shape {
+    fn text(&self) -> String {
+        let Self { sources, operators, sinks, retain, interval, timeout } = self;
+        let (interval, timeout) = (interval.as_millis(), timeout.as_millis());
+        format!(
+            r#"name = "job"
+key_groups = {groups}
+[checkpoint]
+interval = "{interval}ms"
+timeout = "{timeout}ms"
+tolerated_failures = 2
+retain = {retain}
+[restart]
+attempts = 4
+delay = "10ms"
+max_delay = "80ms"
+[batch]
+records = 3
+delay = "3ms"
+[channel]
+batches = 2
+[source.read]
+connector = "generator"
+parallelism = {sources}
+[operator.count]
+plugin = "simulated"
+parallelism = {operators}
+inputs = ["read"]
+on_reject = "dead-letter"
+[sink.main]
+connector = "blackhole"
+parallelism = {sinks}
+inputs = ["count"]
+[sink.dead]
+connector = "blackhole"
+inputs = [{{ from = "count", port = "rejected" }}]
+"#,
+            groups = super::model::GROUPS,
+        )
+    }
+
+    fn spec(&self, actor: usize) -> PipelineSpec {
+        parse(&self.text(), &folder(actor).join("pipeline.toml")).unwrap_or_else(|faults| panic!("{faults}"))
+    }
+}
+
+/// The folder of the pipeline of a process: by it connectors find their place in the world.
+pub(crate) fn folder(actor: usize) -> PathBuf {
+    PathBuf::from(format!("simulated/{actor}"))
+}
+
+impl Process {
+    /// Starts one at `now`, in virtual milliseconds.
+    pub(crate) fn start(place: &Place, shape: Shape, start: Start, seed: u64, now: u64) -> Self {
+        let spec = shape.spec(place.store.actor());
+        let code = [(NodeName::new(super::books::OPERATOR), super::operator::code(place))].into();
+        let code: std::collections::BTreeMap<_, crate::flow::OperatorCode> = code;
+        let descriptors = code.iter().map(|(name, code)| (name.clone(), code.descriptor.clone())).collect();
+        let plan = Plan::build(&spec, &descriptors).unwrap_or_else(|faults| panic!("{faults}"));
+        let metrics = Arc::new(JobMetrics::new(plan.nodes.iter().map(|node| node.name.clone())));
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .expect("a runtime without threads or I/O can be made");
+        let clock = {
+            let _inside = runtime.enter();
+            Clock::paused(1_000 * now as i64)
+        };
+        let job = Job {
+            text: shape.text(),
+            spec,
+            plan,
+            code,
+            store: Store::new(Arc::new(place.store.clone())).seeded(seed),
+            clock,
+            metrics,
+        };
+        let (stop, stopped) = watch::channel(false);
+        let handle = runtime.spawn(async move { job.run(start, stopped).await });
+        Self { runtime: Some(runtime), handle, stop, store: place.store.clone(), start, ran_to: now, wakes_at: None }
+    }
+
+    /// Lets it run until the world's clock shows `now`. After a sleep its own clock jumps.
+    pub(crate) fn run_to(&mut self, now: u64) {
+        let behind = Duration::from_millis(now.saturating_sub(self.ran_to));
+        self.ran_to = now;
+        if let Some(runtime) = &self.runtime {
+            runtime.block_on(tokio::time::sleep(behind));
+        }
+    }
+
+    /// The time that passed without it is over, and it has not run: its clock jumps.
+    pub(crate) fn jump_to(&mut self, now: u64) {
+        let behind = Duration::from_millis(now.saturating_sub(self.ran_to));
+        self.ran_to = now;
+        if let Some(runtime) = &self.runtime {
+            runtime.block_on(tokio::time::advance(behind));
+        }
+    }
+
+    /// Asks it to stop.
+    pub(crate) fn ask_to_stop(&self) {
+        self.stop.send_replace(true);
+    }
+
+    /// How it ended, if it has.
+    pub(crate) fn ended(&mut self) -> Option<Result<Outcome, Error>> {
+        if !self.handle.is_finished() {
+            return None;
+        }
+        let runtime = self.runtime.as_ref()?;
+        Some(runtime.block_on(&mut self.handle).unwrap_or_else(|panic| panic!("the supervisor broke: {panic}")))
+    }
+}
