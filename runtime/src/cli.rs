@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 use crate::error::Error;
 
 mod inspect;
+mod metrics;
 mod output;
 mod pipeline;
 pub mod plugin;

@@ -38,7 +38,7 @@ pub use context::FlowContext;
 pub use error::TaskError;
 pub use exchange::{Exchange, KeyFault, Keying};
 pub use inbox::{Action, Inbox, InboxFault, InboxState, Incoming, InputState};
-pub use report::{Event, Progress};
+pub use report::{CutTimings, Event, Progress};
 
 use crate::checkpoint::{Manifest, NodeEntry, SegmentSet, SubtaskEntry, read_segments};
 use crate::connector::{self, TaskContext};
@@ -220,7 +220,7 @@ impl Blueprint<'_> {
             }
         };
         let metrics = self.context.metrics.node(&planned.name);
-        Ok(Stage { task, inbox, input_names, body, outputs: Vec::new(), metrics, on_reject })
+        Ok(Stage { task, inbox, input_names, body, outputs: Vec::new(), metrics, on_reject, aligning_since: None })
     }
 
     async fn open_operator(

@@ -1,13 +1,44 @@
 //! Numbers about a running job: what each node has taken, given and put aside.
 //!
 //! Counters are atomics that the data path adds to once a batch; whoever shows them reads them at any time. They
-//! start at zero with each run of a job and are not part of a checkpoint.
+//! start at zero with each run of a job and are not part of a checkpoint. What happens once a checkpoint is in `checkpoint`, what the store does in
+//! `store`; `exposition` says all of it as text, and is the one place where metrics have names.
+
+mod checkpoint;
+mod exposition;
+mod store;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
+pub use checkpoint::{CheckpointMetrics, FailureReason, Phase};
+pub use exposition::{CONTENT_TYPE, GuestSeries, GuestValue, render};
+pub use store::{StoreMetrics, StoreOperation, StoreOutcome};
+
 use crate::model::{NO_TIME, NodeName, Timestamp};
+
+/// What the values of a label are called.
+macro_rules! label_value {
+    ($type:ident { $($variant:ident => $name:literal),+ $(,)? }) => {
+        impl $type {
+            /// As the label says it.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name),+ }
+            }
+        }
+
+        impl prometheus_client::encoding::EncodeLabelValue for $type {
+            fn encode(
+                &self,
+                encoder: &mut prometheus_client::encoding::LabelValueEncoder<'_>,
+            ) -> Result<(), std::fmt::Error> {
+                prometheus_client::encoding::EncodeLabelValue::encode(&self.name(), encoder)
+            }
+        }
+    };
+}
+use label_value;
 
 /// The numbers of one node, over all its subtasks.
 #[derive(Debug)]
@@ -24,6 +55,8 @@ pub struct NodeMetrics {
     pub skipped: AtomicU64,
     /// Calls that asked to be repeated.
     pub retries: AtomicU64,
+    /// Instances that were replaced because of the memory they held.
+    pub recycled: AtomicU64,
     /// The newest watermark that a subtask has seen.
     watermark: AtomicI64,
 }
@@ -37,6 +70,7 @@ impl Default for NodeMetrics {
             rejected: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
             retries: AtomicU64::new(0),
+            recycled: AtomicU64::new(0),
             watermark: AtomicI64::new(NO_TIME),
         }
     }
@@ -64,6 +98,8 @@ impl NodeMetrics {
 #[derive(Debug, Default)]
 pub struct JobMetrics {
     nodes: BTreeMap<NodeName, Arc<NodeMetrics>>,
+    /// What checkpoints cost and how they fail.
+    pub checkpoint: CheckpointMetrics,
     /// Records that sources handed out and timers that fired: when it stands still, there is nothing to checkpoint.
     pub activity: AtomicU64,
     /// The newest complete checkpoint of this run; 0 before the first.

@@ -26,7 +26,7 @@ pub const COMMITTABLES_MAX: usize = 1 << 16;
 /// The most split positions of a subtask.
 pub const POSITIONS_MAX: usize = 1 << 16;
 /// The most grants of a node.
-pub const GRANTS_MAX: usize = 64;
+const GRANTS_MAX: usize = 64;
 /// The most bytes of one committable, of one subtask's progress or schedule, of one offset or fingerprint.
 pub const OPAQUE_BYTES_MAX: usize = 16 << 20;
 /// The longest name of a plugin, of its version or of a split, in bytes.

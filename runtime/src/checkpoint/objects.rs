@@ -28,6 +28,7 @@ use super::decide::{self, Seen, Settle};
 use super::error::{Cause, CheckpointError};
 use super::local::LocalRoot;
 use super::pack::{PACK_BYTES_MAX, Pack, PackName, PackReader};
+use crate::metrics::{StoreMetrics, StoreOperation};
 use crate::model::{Epoch, JobId, name_fault};
 
 const TENANT: &str = "tenants/default";
@@ -49,6 +50,7 @@ pub struct Store {
     /// Where it is on this machine, if it is: what a directory needs to be durable goes through this.
     local: Option<LocalRoot>,
     nonces: Nonces,
+    metrics: StoreMetrics,
 }
 
 #[derive(Clone, Debug)]
@@ -82,12 +84,22 @@ impl Store {
         };
         let (local, objects) = LocalRoot::open(&dir.join(path))
             .map_err(|source| CheckpointError::unreachable("open the store at", dir.join(path).display(), source))?;
-        Ok(Self { objects: Arc::new(objects), local: Some(local), nonces: Nonces::System })
+        Ok(Self {
+            objects: Arc::new(objects),
+            local: Some(local),
+            nonces: Nonces::System,
+            metrics: StoreMetrics::default(),
+        })
     }
 
     /// A store on any implementation, which has to be durable when it says so and consistent in its listings.
     pub fn new(objects: Arc<dyn ObjectStore>) -> Self {
-        Self { objects, local: None, nonces: Nonces::System }
+        Self { objects, local: None, nonces: Nonces::System, metrics: StoreMetrics::default() }
+    }
+
+    /// How it answers.
+    pub fn metrics(&self) -> &StoreMetrics {
+        &self.metrics
     }
 
     /// Makes random identities repeatable.
@@ -155,12 +167,18 @@ impl Store {
     /// The bytes of an object; none if there is none. Larger ones than `limit` are refused before they are read.
     pub(crate) async fn read(&self, path: &Path, limit: u64) -> Result<Option<Bytes>, CheckpointError> {
         let failed = |source| CheckpointError::unreachable("read", path, source);
-        match self.objects.get_opts(path, GetOptions::default()).await {
-            Ok(object) if object.meta.size > limit => {
-                let fault = format!("it has {} bytes, over the limit of {limit}", object.meta.size);
+        let get = async {
+            let object = self.objects.get_opts(path, GetOptions::default()).await?;
+            let size = object.meta.size;
+            let bytes = if size > limit { None } else { Some(object.bytes().await?) };
+            Ok((size, bytes))
+        };
+        match self.metrics.timed(StoreOperation::Get, get).await {
+            Ok((_, Some(bytes))) => Ok(Some(bytes)),
+            Ok((size, None)) => {
+                let fault = format!("it has {size} bytes, over the limit of {limit}");
                 Err(CheckpointError::damaged(path, fault))
             }
-            Ok(object) => object.bytes().await.map(Some).map_err(failed),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
             Err(source) => Err(failed(source)),
         }
@@ -168,7 +186,7 @@ impl Store {
 
     /// Whether there is an object.
     pub(crate) async fn exists(&self, path: &Path) -> Result<bool, CheckpointError> {
-        match self.objects.head(path).await {
+        match self.metrics.timed(StoreOperation::Head, self.objects.head(path)).await {
             Ok(_) => Ok(true),
             Err(object_store::Error::NotFound { .. }) => Ok(false),
             Err(source) => Err(CheckpointError::unreachable("look for", path, source)),
@@ -178,7 +196,8 @@ impl Store {
     /// Create-if-absent, once. Every error means *unknown*, also "already exists": a client may have repeated a request of
     /// its own that had succeeded.
     async fn create(&self, path: &Path, bytes: Bytes) -> Result<(), object_store::Error> {
-        self.objects.put_opts(path, bytes.into(), PutMode::Create.into()).await.map(|_| ())
+        let put = self.objects.put_opts(path, bytes.into(), PutMode::Create.into());
+        self.metrics.timed(StoreOperation::Create, put).await.map(|_| ())
     }
 
     /// Create-if-absent until the outcome is known, a few times at most. `bytes` have to differ from what anybody else would
@@ -234,7 +253,7 @@ impl Store {
     async fn put(&self, path: &Path, payload: PutPayload) -> Result<(), CheckpointError> {
         let mut attempt = 1;
         loop {
-            match self.objects.put(path, payload.clone()).await {
+            match self.metrics.timed(StoreOperation::Put, self.objects.put(path, payload.clone())).await {
                 Ok(_) => return Ok(()),
                 Err(source) if attempt == ATTEMPTS_MAX => {
                     return Err(CheckpointError::unreachable("write", path, source));
@@ -246,7 +265,7 @@ impl Store {
 
     /// Deletes an object; one that is not there is deleted.
     pub(crate) async fn delete(&self, path: &Path) -> Result<(), CheckpointError> {
-        match self.objects.delete(path).await {
+        match self.metrics.timed(StoreOperation::Delete, self.objects.delete(path)).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(source) => Err(CheckpointError::unreachable("delete", path, source)),
         }
@@ -281,15 +300,19 @@ impl Store {
         folder: &Path,
         name: impl Fn(&Path, &Path) -> Option<String>,
     ) -> Result<Vec<String>, CheckpointError> {
-        let mut names = Vec::new();
-        let mut objects = self.objects.list(Some(folder));
-        while let Some(object) = objects.next().await {
-            let object = object.map_err(|source| CheckpointError::unreachable("list", folder, source))?;
-            names.extend(name(&object.location, folder));
-            if names.len() > LISTING_MAX {
-                let what = format!("the number of objects under {folder}");
-                return Err(CheckpointError::TooLarge { what, value: names.len() as u64, limit: LISTING_MAX as u64 });
+        let list = async {
+            let mut names = Vec::new();
+            let mut objects = self.objects.list(Some(folder));
+            while let (Some(object), true) = (objects.try_next().await?, names.len() <= LISTING_MAX) {
+                names.extend(name(&object.location, folder));
             }
+            Ok(names)
+        };
+        let listed = self.metrics.timed(StoreOperation::List, list).await;
+        let mut names = listed.map_err(|source| CheckpointError::unreachable("list", folder, source))?;
+        if names.len() > LISTING_MAX {
+            let what = format!("the number of objects under {folder}");
+            return Err(CheckpointError::TooLarge { what, value: names.len() as u64, limit: LISTING_MAX as u64 });
         }
         names.sort_unstable();
         Ok(names)
@@ -297,7 +320,7 @@ impl Store {
 
     /// The names of the folders directly under a folder, sorted.
     async fn folders(&self, folder: &Path) -> Result<Vec<String>, CheckpointError> {
-        let listed = self.objects.list_with_delimiter(Some(folder)).await;
+        let listed = self.metrics.timed(StoreOperation::List, self.objects.list_with_delimiter(Some(folder))).await;
         let listed = listed.map_err(|source| CheckpointError::unreachable("list", folder, source))?;
         Ok(listed.common_prefixes.iter().filter_map(|path| path.filename().map(str::to_owned)).collect())
     }

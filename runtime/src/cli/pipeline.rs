@@ -22,6 +22,7 @@ pub(super) struct Pipeline {
     pub(super) plugins: BTreeMap<NodeName, Found>,
     pub(super) plan: Plan,
     pub(super) guarantees: Guarantees,
+    pub(super) host: PluginHost,
 }
 
 /// Why a pipeline cannot run.
@@ -87,7 +88,7 @@ impl Pipeline {
         let plan = Plan::build(&spec, &descriptors)?;
         let snapshots = plugins.iter().map(|(name, found)| (name.clone(), found.plugin.has_snapshot_code())).collect();
         let guarantees = guarantees(&spec, &plan, &descriptors, &snapshots)?;
-        Ok(Self { text, spec, plugins, plan, guarantees })
+        Ok(Self { text, spec, plugins, plan, guarantees, host })
     }
 
     /// What each plugin says about itself.

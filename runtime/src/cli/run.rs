@@ -1,12 +1,15 @@
 //! `weir run` and `weir check`: what starts here.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use clap::Args;
+use futures::future::OptionFuture;
 use tokio::sync::watch;
 
+use super::metrics::{self, Numbers};
 use super::output::{count, print, print_json};
 use super::pipeline::{Pipeline, PipelineFault, open_store};
 use super::progress::Progress;
@@ -32,6 +35,9 @@ pub(super) struct RunArgs {
     /// With --from: allow that output of later epochs, which is published already, is produced again
     #[arg(long, requires = "from")]
     republish: bool,
+    /// Serve the job's numbers at http://ADDRESS/metrics, for Prometheus
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<SocketAddr>,
     /// Show no progress
     #[arg(long, short)]
     quiet: bool,
@@ -44,6 +50,10 @@ impl RunArgs {
 
     async fn run_job(self) -> Result<(), Error> {
         let pipeline = Pipeline::load(&self.pipeline).await?;
+        let listener = match self.metrics {
+            Some(address) => Some(metrics::listen(address).await?),
+            None => None,
+        };
         let store = open_store(&pipeline.spec)?;
         store.probe().await?;
         for found in pipeline.plugins.values() {
@@ -61,6 +71,18 @@ impl RunArgs {
         let code = pipeline.code();
         let clock = Clock::system();
         let job = Job { spec: pipeline.spec, plan: pipeline.plan, code, text: pipeline.text, store, clock, metrics };
+        let served = listener.map(|listener| {
+            let numbers = Numbers {
+                job: job.spec.name.clone(),
+                metrics: Arc::clone(&job.metrics),
+                store: job.store.clone(),
+                clock: job.clock.clone(),
+                host: pipeline.host.clone(),
+            };
+            metrics::serve(listener, numbers)
+        });
+        let served = OptionFuture::from(served);
+        tokio::pin!(served);
         let progress = Progress::new(&job.plan, &job.metrics, &job.clock);
         let (stopper, stop) = watch::channel(false);
         let run = job.run(start, stop);
@@ -81,6 +103,7 @@ impl RunArgs {
                     stopper.send_replace(true);
                 }
                 () = progress.show(), if !self.quiet => {}
+                Some(()) = &mut served => {}
             }
         };
         drop(progress);

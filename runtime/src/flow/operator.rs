@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use super::TaskError;
 use super::context::FlowContext;
 use super::inbox::InboxState;
-use super::report::Event;
+use super::report::{CutTimings, Event};
 use super::stage::{OperatorCall, progress};
 use crate::checkpoint::{PackBuilder, SegmentSet, SubtaskEntry};
 use crate::metrics::NodeMetrics;
@@ -167,12 +167,14 @@ impl OperatorStage {
         input_names: &[String],
         inbox: InboxState,
         barrier: Barrier,
+        align: Duration,
         context: &std::sync::Arc<FlowContext>,
     ) -> Result<(), TaskError> {
         let watermark = inbox.watermark;
         self.epoch = Some(barrier.epoch);
         let progress = progress(input_names, inbox, self.wake_at);
         let (segments, mode) = self.settled().await;
+        let began = context.clock.elapsed();
         let mut chunks = Chunks::default();
         if self.stateful {
             let failed = |source| {
@@ -206,6 +208,11 @@ impl OperatorStage {
             epoch: barrier.epoch,
             mode,
             chunks,
+            timings: CutTimings {
+                align,
+                snapshot: context.clock.elapsed().saturating_sub(began),
+                upload: Duration::ZERO,
+            },
             entry: SubtaskEntry {
                 segments: Vec::new(),
                 positions: Vec::new(),
@@ -254,11 +261,13 @@ struct Cut {
     epoch: Epoch,
     mode: SnapshotMode,
     chunks: Chunks,
+    timings: CutTimings,
     entry: SubtaskEntry,
 }
 
 impl Cut {
     async fn make_durable(mut self, mut segments: SegmentSet, context: &FlowContext) -> (SegmentSet, SnapshotMode) {
+        let began = context.clock.elapsed();
         let mut pack = PackBuilder::new(context.generation, self.epoch, &self.task);
         let chunks = std::mem::take(&mut self.chunks.0);
         let built = crate::offload::offload(move || {
@@ -277,8 +286,10 @@ impl Cut {
             Ok((written, bytes)) => {
                 segments.apply(self.mode, &written);
                 self.entry.segments = segments.to_vec();
-                let Self { task, epoch, entry, .. } = self;
-                context.tell(Event::Cut { task, epoch, entry: Box::new(entry), committable: None, bytes }).await;
+                self.timings.upload = context.clock.elapsed().saturating_sub(began);
+                let Self { task, epoch, entry, timings, .. } = self;
+                let entry = Box::new(entry);
+                context.tell(Event::Cut { task, epoch, entry, committable: None, bytes, timings }).await;
                 let next = if segments.wants_full() { SnapshotMode::Full } else { SnapshotMode::Incremental };
                 (segments, next)
             }

@@ -1,11 +1,36 @@
 //! What tasks tell the coordinator: one report for each epoch and subtask. Plain values, so that it does not matter where
 //! a task runs.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::inbox::InboxState;
 use crate::checkpoint::SubtaskEntry;
 use crate::model::{Epoch, TaskId, Timestamp};
+
+/// How long the parts of a subtask's cut took. Its parts follow each other, but for the upload, which overlaps with the snapshot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CutTimings {
+    /// From the first input's barrier to the last one's: how long inputs were held.
+    pub align: Duration,
+    /// In the operator, while it wrote its state; in a sink, while it made its output durable.
+    pub snapshot: Duration,
+    /// From the end of the snapshot until what it wrote was durable.
+    pub upload: Duration,
+}
+
+impl CutTimings {
+    /// Of each part the longer one.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self {
+            align: self.align.max(other.align),
+            snapshot: self.snapshot.max(other.snapshot),
+            upload: self.upload.max(other.upload),
+        }
+    }
+}
 
 /// What happened in a task that the coordinator has to know.
 #[derive(Clone, Debug)]
@@ -22,6 +47,8 @@ pub enum Event {
         committable: Option<Vec<u8>>,
         /// Bytes that were uploaded for it.
         bytes: u64,
+        /// How long the parts of it took.
+        timings: CutTimings,
     },
     /// A subtask could not make its cut durable: the attempt has failed, the stream goes on.
     Declined {

@@ -3,10 +3,12 @@
 //! It never commits: the coordinator does, once for all subtasks, when the manifest exists (I4). What it reported belongs to the
 //! coordinator, which keeps it until a manifest names it.
 
+use std::time::Duration;
+
 use super::TaskError;
 use super::context::FlowContext;
 use super::inbox::InboxState;
-use super::report::Event;
+use super::report::{CutTimings, Event};
 use super::stage::progress;
 use crate::checkpoint::SubtaskEntry;
 use crate::connector::Sink;
@@ -34,8 +36,10 @@ impl SinkStage {
         input_names: &[String],
         inbox: InboxState,
         barrier: Barrier,
+        align: Duration,
         context: &FlowContext,
     ) -> Result<(), TaskError> {
+        let began = context.clock.elapsed();
         let committable = self.sink.prepare(barrier.epoch).await.map_err(|e| TaskError::connector(task, e))?;
         let entry = SubtaskEntry {
             segments: Vec::new(),
@@ -45,8 +49,10 @@ impl SinkStage {
             records: self.records,
             schedule: Vec::new(),
         };
+        let snapshot = context.clock.elapsed().saturating_sub(began);
+        let timings = CutTimings { align, snapshot, upload: Duration::ZERO };
         let (task, epoch) = (task.clone(), barrier.epoch);
-        context.tell(Event::Cut { task, epoch, entry: Box::new(entry), committable, bytes: 0 }).await;
+        context.tell(Event::Cut { task, epoch, entry: Box::new(entry), committable, bytes: 0, timings }).await;
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use super::TaskError;
 use super::pace::Pace;
-use super::report::{Event, Progress};
+use super::report::{CutTimings, Event, Progress};
 use super::stage::Chain;
 use crate::checkpoint::SubtaskEntry;
 use crate::connector::{Polled, Source};
@@ -212,7 +212,14 @@ impl SourceTask {
             schedule: Vec::new(),
         };
         let task = self.chain.stages[0].task.clone();
-        let event = Event::Cut { task, epoch: barrier.epoch, entry: Box::new(entry), committable: None, bytes: 0 };
+        let event = Event::Cut {
+            task,
+            epoch: barrier.epoch,
+            entry: Box::new(entry),
+            committable: None,
+            bytes: 0,
+            timings: CutTimings::default(),
+        };
         self.chain.context.tell(event).await;
         self.chain.control(0, Element::Barrier(barrier)).await
     }

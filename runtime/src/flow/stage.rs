@@ -58,6 +58,8 @@ pub(super) struct Stage {
     pub(super) metrics: Arc<NodeMetrics>,
     /// What is done about records that it puts aside.
     pub(super) on_reject: OnError,
+    /// When the first barrier came of those that are being aligned.
+    pub(super) aligning_since: Option<Duration>,
 }
 
 /// The stages of one task. Stage 0 is the head; a stage's readers come after it.
@@ -80,7 +82,9 @@ impl Chain {
                 Element::End => (Incoming::End, None),
             };
             let mut actions = Vec::new();
+            let now = matches!(incoming, Incoming::Barrier(_)).then(|| self.context.clock.elapsed());
             let this = &mut self.stages[stage];
+            this.aligning_since = this.aligning_since.or(now);
             this.inbox.accept(input, incoming, &mut actions).map_err(|fault| TaskError::inbox(&this.task, fault))?;
             for action in actions {
                 self.act(stage, action, batch.take()).await?;
@@ -225,11 +229,13 @@ impl Chain {
     async fn cut(&mut self, stage: usize, barrier: Barrier) -> Result<(), TaskError> {
         let this = &mut self.stages[stage];
         let inbox = this.inbox.state();
+        let since = this.aligning_since.take();
+        let align = since.map_or(Duration::ZERO, |since| self.context.clock.elapsed().saturating_sub(since));
         match &mut this.body {
             Body::Operator(operator) => {
-                operator.cut(&this.task, &this.input_names, inbox, barrier, &self.context).await?;
+                operator.cut(&this.task, &this.input_names, inbox, barrier, align, &self.context).await?;
             }
-            Body::Sink(sink) => sink.cut(&this.task, &this.input_names, inbox, barrier, &self.context).await?,
+            Body::Sink(sink) => sink.cut(&this.task, &this.input_names, inbox, barrier, align, &self.context).await?,
             Body::Source => {}
         }
         self.control(stage, Element::Barrier(barrier)).await

@@ -2,12 +2,15 @@
 //! confirms (I4, I5).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Job;
 use crate::checkpoint::{CommitPermit, Manifest, Run};
+use crate::clock::Clock;
 use crate::connector::{self, Committed, Committer, ConnectorErrorKind};
 use crate::error::{Error, ErrorKind};
+use crate::metrics::JobMetrics;
 use crate::model::{CommitIdentity, JobId, NodeName};
 
 /// How often a commit that a file system or a network refused is tried in one run. A later run tries again.
@@ -17,6 +20,8 @@ const TRY_DELAY: Duration = Duration::from_millis(50);
 /// The committers of a job's sinks.
 pub(super) struct Committers {
     job_id: JobId,
+    metrics: Arc<JobMetrics>,
+    clock: Clock,
     by_node: BTreeMap<NodeName, Box<dyn Committer>>,
 }
 
@@ -30,7 +35,7 @@ impl Committers {
                 by_node.insert(sink.name.clone(), committer);
             }
         }
-        Ok(Self { job_id, by_node })
+        Ok(Self { job_id, metrics: Arc::clone(&job.metrics), clock: job.clock.clone(), by_node })
     }
 
     /// Publishes everything that `manifest` names, then marks it committed. The permit shows that no later run has claimed the
@@ -52,6 +57,7 @@ impl Committers {
                 .help("put the sink back and run once, so that its output is published; then remove it")
             })?;
             let identity = CommitIdentity { job: self.job_id, node: node.name.clone(), epoch: manifest.epoch };
+            let began = self.clock.elapsed();
             let mut tries = 0;
             let committed = loop {
                 match committer.commit(&identity, &node.committables).await {
@@ -64,6 +70,7 @@ impl Committers {
                     Err(e) => return Err(failed(&node.name, e)),
                 }
             };
+            self.metrics.checkpoint.committed(&node.name, self.clock.elapsed().saturating_sub(began));
             match committed {
                 Committed::Applied => {
                     tracing::debug!(sink = %node.name, epoch = %manifest.epoch, "committed");

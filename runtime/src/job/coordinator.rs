@@ -18,8 +18,8 @@ use crate::checkpoint::{
     self, CheckpointError, CommitPermit, Manifest, NodeEntry, PluginEntry, PublishError, Run, SubtaskEntry, collect,
 };
 use crate::error::{Error, ErrorKind};
-use crate::flow::Event;
-use crate::metrics::JobMetrics;
+use crate::flow::{CutTimings, Event};
+use crate::metrics::{FailureReason, JobMetrics, Phase};
 use crate::model::{Barrier, Committable, Epoch, NodeName, TaskId};
 use crate::plan::NodeKind;
 
@@ -54,6 +54,10 @@ struct Attempt {
     activity: u64,
     entries: BTreeMap<TaskId, SubtaskEntry>,
     bytes: u64,
+    /// Bytes that each node wrote.
+    changed: BTreeMap<NodeName, u64>,
+    /// Of each part the longest.
+    slowest: CutTimings,
 }
 
 /// What woke the coordinator.
@@ -93,25 +97,30 @@ impl Coordinator<'_> {
                 Wake::Event(Event::SourceEnded(task)) => {
                     ended.insert(task);
                 }
-                Wake::Event(Event::Cut { task, epoch, entry, committable, bytes }) => {
+                Wake::Event(Event::Cut { task, epoch, entry, committable, bytes, timings }) => {
                     if let Some(data) = committable {
                         let staged = Committable { epoch, subtask: task.subtask, data };
                         self.carry.entry(task.node.clone()).or_default().push(staged);
                     }
                     // A late report of a failed attempt has left what it carries; the rest comes again.
                     if let Some(current) = attempt.as_mut().filter(|current| current.barrier.epoch == epoch) {
-                        current.entries.insert(task, *entry);
+                        self.note_cut(&task, timings);
+                        current.slowest = current.slowest.max(timings);
+                        *current.changed.entry(task.node.clone()).or_default() += bytes;
                         current.bytes += bytes;
+                        current.entries.insert(task, *entry);
                     }
                 }
                 Wake::Event(Event::Declined { task, epoch, reason }) => {
                     if attempt.as_ref().is_some_and(|current| current.barrier.epoch == epoch) {
                         let reason = format!("{task} could not store its state: {reason}");
+                        metrics.checkpoint.failed(FailureReason::Declined);
                         self.fail(attempt.take(), &mut failures, &reason)?;
                         next_tick = self.job.clock.elapsed() + settings.interval;
                     }
                 }
                 Wake::TimedOut => {
+                    metrics.checkpoint.failed(FailureReason::Timeout);
                     let reason = self.missing(attempt.as_ref());
                     self.fail(attempt.take(), &mut failures, &reason)?;
                     next_tick = self.job.clock.elapsed() + settings.interval;
@@ -121,6 +130,7 @@ impl Coordinator<'_> {
                 let (barrier, finished, activity) = (current.barrier, current.finished, current.activity);
                 let started = current.started;
                 if let Some(reason) = self.complete(current).await? {
+                    metrics.checkpoint.failed(FailureReason::Publish);
                     self.count_failure(barrier, &mut failures, &reason)?;
                     next_tick = self.job.clock.elapsed() + settings.interval;
                     continue;
@@ -138,6 +148,20 @@ impl Coordinator<'_> {
                 let pause = self.job.clock.elapsed() + settings.min_pause;
                 next_tick = (started + settings.interval).max(pause);
             }
+        }
+    }
+
+    /// Notes how long the parts of a cut took.
+    fn note_cut(&self, task: &TaskId, timings: CutTimings) {
+        let numbers = &self.job.metrics.checkpoint;
+        let node = self.job.plan.nodes.iter().find(|node| node.name == task.node);
+        match node.map(|node| &node.kind) {
+            Some(NodeKind::Operator(_)) => numbers.aligned(&task.node, timings.align),
+            Some(NodeKind::Sink(_)) => {
+                numbers.aligned(&task.node, timings.align);
+                numbers.prepared(&task.node, timings.snapshot);
+            }
+            Some(NodeKind::Source(_)) | None => {}
         }
     }
 
@@ -173,7 +197,16 @@ impl Coordinator<'_> {
         }
         tracing::debug!(epoch = %barrier.epoch, last, "checkpoint started");
         let started = self.job.clock.elapsed();
-        Ok(Attempt { barrier, finished, started, activity, entries: BTreeMap::new(), bytes: 0 })
+        Ok(Attempt {
+            barrier,
+            finished,
+            started,
+            activity,
+            entries: BTreeMap::new(),
+            bytes: 0,
+            changed: BTreeMap::new(),
+            slowest: CutTimings::default(),
+        })
     }
 
     /// Gives an attempt up. Too often in a row, or in the last epoch, is a failure of the job.
@@ -212,9 +245,11 @@ impl Coordinator<'_> {
 
     /// Puts the manifest, then lets the sinks commit. Says why if the store did not take the manifest, and certainly has not got it: then
     /// the attempt has failed, and what its sinks staged waits for the next.
-    async fn complete(&mut self, attempt: Attempt) -> Result<Option<String>, Error> {
+    async fn complete(&mut self, mut attempt: Attempt) -> Result<Option<String>, Error> {
         let epoch = attempt.barrier.epoch;
-        let (started, bytes) = (attempt.started, attempt.bytes);
+        let (started, bytes, slowest) = (attempt.started, attempt.bytes, attempt.slowest);
+        let changed = std::mem::take(&mut attempt.changed);
+        let reported = self.job.clock.elapsed();
         let manifest = self.manifest(attempt);
         #[cfg(test)]
         if crate::simulation::mutant(crate::simulation::Mutant::CommitBeforeManifest) {
@@ -231,7 +266,8 @@ impl Coordinator<'_> {
             }
             Err(error) => return Err(error.into()),
         };
-        let took = self.job.clock.elapsed().saturating_sub(started);
+        let published = self.job.clock.elapsed();
+        let took = published.saturating_sub(started);
         let metrics = &self.job.metrics;
         metrics.state_bytes.fetch_add(bytes, Relaxed);
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
@@ -240,12 +276,31 @@ impl Coordinator<'_> {
         metrics.checkpoint_micros_sum.fetch_add(micros, Relaxed);
         self.committers.commit(self.run, permit, &manifest).await?;
         self.parent = Some(epoch);
+        let complete = self.job.clock.elapsed();
+        metrics.checkpoint.complete(complete);
+        for (phase, took) in [
+            (Phase::Align, slowest.align),
+            (Phase::Snapshot, slowest.snapshot),
+            (Phase::Upload, slowest.upload),
+            (Phase::Publish, published.saturating_sub(reported)),
+            (Phase::Commit, complete.saturating_sub(published)),
+            (Phase::Total, complete.saturating_sub(started)),
+        ] {
+            metrics.checkpoint.took(phase, took);
+        }
+        for node in manifest.nodes.iter().filter(|node| node.kind == checkpoint::NodeKind::Operator) {
+            let bytes = node.subtasks.iter().flat_map(|subtask| &subtask.segments).map(|segment| segment.bytes).sum();
+            metrics.checkpoint.state(&node.name, bytes, changed.get(&node.name).copied().unwrap_or(0));
+        }
         metrics.epoch.store(epoch.0, Relaxed);
         metrics.checkpoints.fetch_add(1, Relaxed);
         tracing::debug!(%epoch, ?took, bytes, "checkpoint complete");
         if manifest.finished || epoch.0.is_multiple_of(COLLECT_EVERY) {
             match collect(self.run, self.job.spec.checkpoint.retain).await {
-                Ok(collected) => tracing::debug!(?collected, "collected garbage"),
+                Ok(collected) => {
+                    metrics.checkpoint.collected(collected.packs, 0);
+                    tracing::debug!(?collected, "collected garbage");
+                }
                 Err(error @ CheckpointError::Superseded { .. }) => return Err(error.into()),
                 // What could not be collected now is collected later; the stream does not depend on it.
                 Err(error) => tracing::warn!(%error, "garbage was not collected"),

@@ -19,6 +19,7 @@ use crate::connector;
 use crate::error::{Error, ErrorKind};
 use crate::flow::{Blueprint, FlowContext, TaskError, Tasks};
 use crate::model::TaskId;
+use crate::plan::NodeKind;
 
 /// How long siblings of a failed task have to end by themselves before they are aborted: one of them may hold the cause.
 const GRACE: Duration = Duration::from_secs(2);
@@ -145,6 +146,7 @@ async fn work(
     commit_needed: bool,
     stop: watch::Receiver<bool>,
 ) -> Result<Outcome, Failure> {
+    let began = job.clock.elapsed();
     if let Some(manifest) = &restore {
         check_shape(job, manifest)?;
     }
@@ -189,6 +191,7 @@ async fn work(
     let covered = job.metrics.activity.load(Relaxed);
     let Tasks { tasks, barriers, participants } = blueprint.build().await?;
     drop(blueprint);
+    note_recovery(job, restore.as_ref(), began);
     let coordinator = Coordinator {
         job,
         run,
@@ -314,6 +317,23 @@ fn check_shape(job: &Job, manifest: &Manifest) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Notes what was restored, how long it took and how much is read again.
+fn note_recovery(job: &Job, restore: Option<&Manifest>, began: Duration) {
+    let sources = job.plan.nodes.iter().filter(|node| matches!(node.kind, NodeKind::Source(_)));
+    let (mut here, mut restored) = (0, 0);
+    for source in sources {
+        here += job.metrics.node(&source.name).records_out.load(Relaxed);
+        let node = restore.and_then(|manifest| manifest.node(source.name.as_str()));
+        restored += node.map_or(0, |node| node.subtasks.iter().map(|subtask| subtask.records).sum());
+    }
+    let (numbers, now) = (&job.metrics.checkpoint, job.clock.elapsed());
+    numbers.begins(here, restored);
+    numbers.complete(now);
+    if restore.is_some() {
+        numbers.recovered(now.saturating_sub(began));
+    }
 }
 
 /// The tasks of a run, by name.
