@@ -527,18 +527,25 @@ fn every_seed_of_the_protocol_keeps_the_invariants() {
     assert!(seeds < 1_000 || missing.is_empty(), "never happened: {missing:?}");
 }
 
-#[test]
-fn each_mutant_of_the_protocol_is_caught() {
-    for (which, seeds_max) in [
-        (Mutant::ClaimOutsideTheLog, 20),
-        (Mutant::FenceBeforePut, 2_000),
-        (Mutant::ExistsMeansLost, 100),
-        (Mutant::ExistsMeansWritten, 200),
-        (Mutant::SecondOpenCommit, 20),
-        (Mutant::DeletionByAge, 100),
-        (Mutant::ReuseBecauseItExists, 200),
-        (Mutant::ForgetfulDestination, 100),
-    ] {
-        catch(which, seeds_max, |seed| drop(simulate(seed)));
-    }
+/// See the same in `crate::simulation::tests`.
+macro_rules! mutants {
+    ($($name:ident: $which:ident by $seeds_max:literal,)*) => {
+        $(
+            #[test]
+            fn $name() {
+                catch(Mutant::$which, $seeds_max, |seed| drop(simulate(seed)));
+            }
+        )*
+    };
+}
+
+mutants! {
+    a_claim_outside_the_log_is_caught: ClaimOutsideTheLog by 20,
+    a_generation_checked_before_the_put_and_not_after_it_is_caught: FenceBeforePut by 2_000,
+    already_exists_taken_for_lost_is_caught: ExistsMeansLost by 100,
+    already_exists_taken_for_written_is_caught: ExistsMeansWritten by 200,
+    a_second_open_commit_is_caught: SecondOpenCommit by 20,
+    deletion_by_age_is_caught: DeletionByAge by 100,
+    reuse_because_it_exists_is_caught: ReuseBecauseItExists by 200,
+    a_destination_that_forgets_identities_is_caught: ForgetfulDestination by 100,
 }

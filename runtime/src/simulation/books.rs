@@ -84,14 +84,6 @@ impl JobContent {
         Ok(Committed::Applied)
     }
 
-    /// What is staged and belongs to a job.
-    pub(crate) fn staged_of(&self, job: JobId) -> impl Iterator<Item = (&str, Generation)> {
-        self.staged
-            .iter()
-            .filter(move |(_, staged)| staged.job == job)
-            .map(|(name, staged)| (&**name, staged.generation))
-    }
-
     /// The content of what a node of a manifest names, staged or visible.
     fn named(&self, manifest: &Manifest, node: &NodeEntry) -> Result<Vec<Out>, String> {
         let key = (manifest.job_id, node.name.clone(), manifest.epoch);

@@ -132,7 +132,7 @@ impl Process {
         let behind = Duration::from_millis(now.saturating_sub(self.ran_to));
         self.ran_to = now;
         if let Some(runtime) = &self.runtime {
-            runtime.block_on(tokio::time::sleep(behind));
+            runtime.block_on(async { tokio::time::sleep(behind).await });
         }
     }
 
@@ -141,7 +141,7 @@ impl Process {
         let behind = Duration::from_millis(now.saturating_sub(self.ran_to));
         self.ran_to = now;
         if let Some(runtime) = &self.runtime {
-            runtime.block_on(tokio::time::advance(behind));
+            runtime.block_on(async { tokio::time::advance(behind).await });
         }
     }
 

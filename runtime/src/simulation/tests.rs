@@ -26,20 +26,27 @@ fn a_seed_does_the_same_every_time() {
     }
 }
 
-#[test]
-fn each_mutant_of_the_whole_job_is_caught() {
-    for (which, seeds_max) in [
-        (Mutant::ManifestBeforePack, 50),
-        (Mutant::CommitBeforeManifest, 20),
-        (Mutant::FailedOutputDiscarded, 100),
-        (Mutant::FailedDeltasForgotten, 300),
-        (Mutant::ClaimOutsideTheLog, 50),
-        (Mutant::ExistsMeansLost, 300),
-        (Mutant::ExistsMeansWritten, 300),
-        (Mutant::SecondOpenCommit, 20),
-        (Mutant::DeletionByAge, 100),
-        (Mutant::ForgetfulDestination, 100),
-    ] {
-        catch(which, seeds_max, |seed| drop(simulate(seed)));
-    }
+/// A test for each mutant: that it is caught by so many seeds at most, and that the program itself passes them.
+macro_rules! mutants {
+    ($($name:ident: $which:ident by $seeds_max:literal,)*) => {
+        $(
+            #[test]
+            fn $name() {
+                catch(Mutant::$which, $seeds_max, |seed| drop(simulate(seed)));
+            }
+        )*
+    };
+}
+
+mutants! {
+    a_manifest_before_its_packs_is_caught: ManifestBeforePack by 50,
+    a_commit_before_its_manifest_is_caught: CommitBeforeManifest by 20,
+    output_of_a_failed_attempt_discarded_while_the_job_lives_is_caught: FailedOutputDiscarded by 100,
+    deltas_of_a_failed_attempt_forgotten_are_caught: FailedDeltasForgotten by 300,
+    a_claim_outside_the_log_is_caught: ClaimOutsideTheLog by 50,
+    already_exists_taken_for_lost_is_caught: ExistsMeansLost by 300,
+    already_exists_taken_for_written_is_caught: ExistsMeansWritten by 300,
+    a_second_open_commit_is_caught: SecondOpenCommit by 20,
+    deletion_by_age_is_caught: DeletionByAge by 100,
+    a_destination_that_forgets_identities_is_caught: ForgetfulDestination by 100,
 }
