@@ -57,8 +57,6 @@ pub(crate) struct History {
     pins: BTreeMap<String, Manifest>,
     /// Packs that were written since the last entry, by whom.
     packs_since: BTreeSet<usize>,
-    /// Packs were deleted while a pin held others.
-    is_pinned_around: bool,
 }
 
 impl History {
@@ -119,6 +117,8 @@ pub(crate) struct Books<C> {
     /// How each program was started.
     starts: Vec<Start>,
     dead: BTreeSet<usize>,
+    /// Who sleeps, and where the boundary was when it fell asleep.
+    asleep: BTreeMap<usize, u64>,
     retain: u32,
     objection: Option<String>,
 }
@@ -143,6 +143,7 @@ impl<C: Content> Auditor<C> {
             seen: Counts::new(),
             starts: Vec::new(),
             dead: BTreeSet::new(),
+            asleep: BTreeMap::new(),
             retain,
             objection: None,
         })))
@@ -182,6 +183,29 @@ impl<C: Content> Auditor<C> {
             books.dead.insert(actor);
             if let Some(what) = books.row_of(actor) {
                 books.saw(what);
+            }
+        });
+    }
+
+    /// A program is not run for a while.
+    pub(crate) fn fell_asleep(&self, actor: usize) {
+        self.with(|books| {
+            let boundary = books.boundary();
+            books.asleep.insert(actor, boundary);
+        });
+    }
+
+    /// A program goes on.
+    pub(crate) fn woke(&self, actor: usize) {
+        self.with(|books| {
+            let before = books.asleep.remove(&actor).unwrap_or_default();
+            let wrote = books.latest.is_some_and(|id| books.histories[&id].writers.contains(&actor));
+            if wrote && books.was_overtaken(actor) {
+                let is_collected = books.boundary() > before;
+                books.saw("stalled run wakes up after others went on");
+                if is_collected {
+                    books.saw("stalled run wakes up after collection");
+                }
             }
         });
     }
@@ -265,6 +289,10 @@ impl<C: Content> Books<C> {
 
     pub(crate) fn saw(&mut self, what: &'static str) {
         *self.seen.entry(what).or_default() += 1;
+    }
+
+    fn boundary(&self) -> u64 {
+        self.latest.and_then(|id| self.histories.get(&id)).map_or(0, |history| history.boundary)
     }
 
     fn keep(&mut self, audited: Audited) {
@@ -403,7 +431,6 @@ impl<C: Content> Books<C> {
                     "I9: {pack} is deleted, and an attempt is under way that may name it"
                 );
                 let is_pinned = history.pins.keys().any(|name| !name.starts_with("from-"));
-                history.is_pinned_around |= is_pinned;
                 self.saw("pack deleted");
                 if is_pinned {
                     self.saw("savepoint held while packs are collected around it");

@@ -270,7 +270,9 @@ pub(crate) struct HeapFacts<'a> {
 pub(crate) fn is_garbage(facts: &HeapFacts<'_>, pack: &PackName) -> bool {
     #[cfg(test)]
     if crate::simulation::mutant(crate::simulation::Mutant::DeletionByAge) {
-        return facts.tip.is_some_and(|tip| pack.epoch().0 + 3 <= tip.0);
+        if facts.tip.is_some_and(|tip| pack.epoch().0 + 3 <= tip.0) {
+            return true;
+        }
     }
     let is_past = facts.tip.is_some_and(|tip| pack.epoch() <= tip) || pack.generation() < facts.claim;
     is_past && !facts.named.contains(pack)

@@ -12,7 +12,7 @@ use object_store::path::Path;
 
 use super::auditor::{Audited, Content, Counts, ensure};
 use super::faulty::{FaultyStore, Pace, World};
-use super::testing::{Program, Random, poll, run};
+use super::testing::{Program, Random, keep_savepoint, poll, run};
 use super::*;
 use crate::clock::Clock;
 use crate::model::{
@@ -140,29 +140,6 @@ async fn program(world: World, auditor: Auditor, store: Store, start: Start, rou
     }
 }
 
-/// A program that makes a savepoint, keeps it for a while and deletes it.
-async fn savepoint(world: World, store: Store, name: String) -> Result<(), CheckpointError> {
-    let job = super::recover::look_at(&store, "job").await?;
-    let span = job.span().await?;
-    for seq in (span.boundary + 1..=span.tip).rev() {
-        let Some(entry) = job.read_in_span(seq).await? else { return Ok(()) };
-        let super::log::Body::Checkpoint(manifest) = entry.body else { continue };
-        if !job.is_committed(manifest.epoch).await? {
-            continue;
-        }
-        let pin = job.pin(&name);
-        store.settle(&pin, &super::log::encode_pin(&manifest)?).await?;
-        // In this order: see `gc.rs`.
-        if job.highest_boundary().await? < seq {
-            for _ in 0..world.below(200) {
-                let _ = store.exists(&pin).await;
-            }
-        }
-        return store.delete(&pin).await;
-    }
-    Ok(())
-}
-
 /// Restores, and checks what comes back. None: the store did not answer.
 async fn restored(world: World, auditor: Auditor, run: Run, restore: Option<&Manifest>) -> Option<Job> {
     let position = position(restore);
@@ -286,8 +263,11 @@ impl Job {
         let raw = Store::new(self.world.objects());
         let there = run(raw.list(&self.run.store().packs_folder())).unwrap();
         let hash = pack.name.to_string().rsplit_once('-').unwrap().1.to_owned();
-        let Some(same) = there.iter().find(|name| name.ends_with(&hash)) else { return false };
-        let same: PackName = same.parse().unwrap();
+        let (generation, epoch) = (pack.name.generation(), pack.name.epoch());
+        let mut there = there.iter().filter(|name| name.ends_with(&hash)).map(|name| name.parse::<PackName>().unwrap());
+        let Some(same) = there.find(|same| same.generation() <= generation && same.epoch() < epoch) else {
+            return false;
+        };
         pack.segments.iter_mut().for_each(|segment| segment.pack = same.clone());
         pack.name = same;
         true
@@ -421,8 +401,16 @@ fn simulate(seed: u64) -> Counts {
                 let store = world.actor(random.chance(300).then(|| 1 + random.below(100)), None);
                 auditor.started(store.actor(), Start::Resume);
                 let view = Store::new(Arc::new(store.clone())).seeded(random.next());
-                let keeping = savepoint(world.clone(), view, format!("nightly-{}", store.actor()));
-                actors.push((Box::pin(async { drop(keeping.await) }), store, random.below(400)));
+                let (name, steps) = (format!("nightly-{}", store.actor()), random.below(200));
+                let keeping = async move {
+                    let hold = async {
+                        for _ in 0..steps {
+                            let _ = view.exists(&Path::from("nothing")).await;
+                        }
+                    };
+                    drop(keep_savepoint(&view, &name, hold).await);
+                };
+                actors.push((Box::pin(keeping), store, random.below(400)));
             }
             let dies_after = random.chance(700).then(|| 1 + random.below(250));
             let rounds = 1 + random.below(12);
@@ -542,7 +530,6 @@ macro_rules! mutants {
 mutants! {
     a_claim_outside_the_log_is_caught: ClaimOutsideTheLog by 20,
     a_generation_checked_before_the_put_and_not_after_it_is_caught: FenceBeforePut by 2_000,
-    already_exists_taken_for_lost_is_caught: ExistsMeansLost by 100,
     already_exists_taken_for_written_is_caught: ExistsMeansWritten by 200,
     a_second_open_commit_is_caught: SecondOpenCommit by 20,
     deletion_by_age_is_caught: DeletionByAge by 100,

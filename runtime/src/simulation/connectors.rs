@@ -92,8 +92,8 @@ impl Source for SimulatedSource {
         if open.is_empty() {
             return Ok(Polled::End);
         }
-        if world.chance(400) {
-            return Ok(Polled::Pending(Duration::from_millis(1 + world.below(12))));
+        if world.chance(550) {
+            return Ok(Polled::Pending(Duration::from_millis(1 + world.below(24))));
         }
         let (split, next) = &mut self.splits[open[world.below(open.len() as u64) as usize]];
         let left = lengths[*split as usize] - *next;
@@ -171,8 +171,8 @@ impl Committer for SimulatedCommitter {
             tokio::time::sleep(2 * self.place.interval).await;
             store.step().await;
         }
-        let fate = store.fate(false);
-        if fate == Fate::FailsBefore {
+        let fate = store.fate(true);
+        if matches!(fate, Fate::FailsBefore | Fate::FailsAndComesLater) {
             return Err(transient());
         }
         self.place.auditor.committing(identity.job, &identity.node, identity.epoch, committables);

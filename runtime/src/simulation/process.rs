@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 
 use super::connectors::Place;
 use crate::checkpoint::faulty::FaultyStore;
+use crate::checkpoint::testing::keep_savepoint;
 use crate::checkpoint::{Start, Store};
 use crate::clock::Clock;
 use crate::error::Error;
@@ -30,11 +31,19 @@ pub(crate) struct Shape {
     pub(crate) timeout: Duration,
 }
 
+/// How a process ended that was not killed.
+pub(crate) enum Ended {
+    /// A run of the job.
+    Job(Result<Outcome, Error>),
+    /// A command beside it.
+    Command,
+}
+
 /// One process.
 pub(crate) struct Process {
     /// None when it is dead.
     runtime: Option<Runtime>,
-    handle: JoinHandle<Result<Outcome, Error>>,
+    handle: JoinHandle<Ended>,
     stop: watch::Sender<bool>,
     pub(crate) store: FaultyStore,
     pub(crate) start: Start,
@@ -104,11 +113,7 @@ impl Process {
         let descriptors = code.iter().map(|(name, code)| (name.clone(), code.descriptor.clone())).collect();
         let plan = Plan::build(&spec, &descriptors).unwrap_or_else(|faults| panic!("{faults}"));
         let metrics = Arc::new(JobMetrics::new(plan.nodes.iter().map(|node| node.name.clone())));
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .expect("a runtime without threads or I/O can be made");
+        let runtime = runtime();
         let clock = {
             let _inside = runtime.enter();
             Clock::paused(1_000 * now as i64)
@@ -123,8 +128,21 @@ impl Process {
             metrics,
         };
         let (stop, stopped) = watch::channel(false);
-        let handle = runtime.spawn(async move { job.run(start, stopped).await });
+        let handle = runtime.spawn(async move { Ended::Job(job.run(start, stopped).await) });
         Self { runtime: Some(runtime), handle, stop, store: place.store.clone(), start, ran_to: now, wakes_at: None }
+    }
+
+    /// Starts a command that makes a savepoint at `now`, holds it so long, and deletes it.
+    pub(crate) fn savepoint(store: FaultyStore, hold: Duration, seed: u64, now: u64) -> Self {
+        let runtime = runtime();
+        let (stop, _) = watch::channel(false);
+        let view = Store::new(Arc::new(store.clone())).seeded(seed);
+        let name = format!("nightly-{}", store.actor());
+        let handle = runtime.spawn(async move {
+            drop(keep_savepoint(&view, &name, tokio::time::sleep(hold)).await);
+            Ended::Command
+        });
+        Self { runtime: Some(runtime), handle, stop, store, start: Start::Resume, ran_to: now, wakes_at: None }
     }
 
     /// Lets it run until the world's clock shows `now`. After a sleep its own clock jumps.
@@ -151,11 +169,16 @@ impl Process {
     }
 
     /// How it ended, if it has.
-    pub(crate) fn ended(&mut self) -> Option<Result<Outcome, Error>> {
+    pub(crate) fn ended(&mut self) -> Option<Ended> {
         if !self.handle.is_finished() {
             return None;
         }
         let runtime = self.runtime.as_ref()?;
         Some(runtime.block_on(&mut self.handle).unwrap_or_else(|panic| panic!("the supervisor broke: {panic}")))
     }
+}
+
+fn runtime() -> Runtime {
+    let built = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    built.expect("a runtime without threads or I/O can be made")
 }

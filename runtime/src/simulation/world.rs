@@ -7,11 +7,11 @@ use std::time::Duration;
 use super::books::JobContent;
 use super::connectors::Place;
 use super::model::Model;
-use super::process::{Process, Shape};
+use super::process::{Ended, Process, Shape};
 use super::situations::{Listener, add};
 use crate::checkpoint::Start;
 use crate::checkpoint::auditor::{Auditor, Content, Counts};
-use crate::checkpoint::faulty::{Pace, World};
+use crate::checkpoint::faulty::{FaultyStore, Pace, World};
 use crate::checkpoint::testing::Random;
 use crate::error::{Error, ErrorKind};
 use crate::job::Outcome;
@@ -48,7 +48,6 @@ struct Universe {
     auditor: Auditor<JobContent>,
     model: Arc<Model>,
     shape: Shape,
-    places: Vec<Place>,
     processes: Vec<Process>,
     now: u64,
     troubles: u64,
@@ -57,7 +56,8 @@ struct Universe {
 impl Universe {
     fn new(seed: u64) -> Self {
         let mut random = Random(seed);
-        let splits = (0..1 + random.below(3)).map(|_| 3 + random.below(25) as u32).collect();
+        let longest = [12, 60, 150][random.below(3) as usize];
+        let splits = (0..1 + random.below(3)).map(|_| random.below(longest) as u32).collect();
         let model = Arc::new(Model::new(random.next(), splits));
         let shape = Shape {
             sources: 1 + random.below(2) as u32,
@@ -68,10 +68,10 @@ impl Universe {
             timeout: Duration::from_millis(60 + 60 * random.below(5)),
         };
         let auditor = Auditor::new(JobContent::new(Arc::clone(&model)), shape.retain);
-        let faults = [0, 4, 20, 60][random.below(4) as usize];
+        let faults = [0, 3, 10, 40][random.below(4) as usize];
         let world = World::new(random.next(), faults, Pace::Time, Box::new(auditor.clone()));
-        let troubles = [0, 0, 3, 12][random.below(4) as usize];
-        Self { random, world, auditor, model, shape, places: Vec::new(), processes: Vec::new(), now: 1_000, troubles }
+        let troubles = [0, 0, 1, 4][random.below(4) as usize];
+        Self { random, world, auditor, model, shape, processes: Vec::new(), now: 1_000, troubles }
     }
 
     fn run(mut self) -> Simulated {
@@ -91,27 +91,33 @@ impl Universe {
     fn spawn(&mut self, start: Start, dies_after: Option<u64>, sleeps_after: Option<u64>) {
         let store = self.world.actor(dies_after, sleeps_after);
         self.auditor.started(store.actor(), start);
-        let place = Place {
+        let place = self.place(store);
+        super::On::add(place.clone());
+        let seed = self.random.next();
+        self.processes.push(Process::start(&place, self.shape, start, seed, self.now));
+    }
+
+    fn place(&self, store: FaultyStore) -> Place {
+        Place {
             store,
             auditor: self.auditor.clone(),
             model: Arc::clone(&self.model),
             troubles: self.troubles,
             interval: self.shape.interval,
-        };
-        super::On::add(place.clone());
-        let seed = self.random.next();
-        self.processes.push(Process::start(&place, self.shape, start, seed, self.now));
-        self.places.push(place);
+        }
     }
 
     fn chaos(&mut self) {
         let runs = 1 + self.random.below(5);
         let (with_from, with_fresh) = (self.random.chance(250), self.random.chance(120));
         let sleepy = self.random.chance(500);
+        let lives = [60, 400, 2_000][self.random.below(3) as usize];
+        let crowd = [0, 3, 12][self.random.below(3) as usize];
+        let outages = [0, 2, 8][self.random.below(3) as usize];
         let mut spawned = 0;
         let mut is_out_until = 0;
         while self.now < CHAOS_MAX {
-            let is_due = self.processes.is_empty() || (self.processes.len() < 3 && self.random.chance(3));
+            let is_due = self.processes.is_empty() || (self.processes.len() < 3 && self.random.chance(crowd));
             if spawned < runs && is_due {
                 spawned += 1;
                 let start = match self.random.below(10) {
@@ -119,9 +125,17 @@ impl Universe {
                     4 if with_fresh => Start::Fresh,
                     _ => Start::Resume,
                 };
-                let dies = self.random.chance(700).then(|| 1 + self.random.below(500));
-                let sleeps = (sleepy && self.random.chance(600)).then(|| 1 + self.random.below(300));
+                let dies = self.random.chance(700).then(|| 1 + self.random.below(lives));
+                let sleeps = (sleepy && self.random.chance(600)).then(|| 1 + self.random.below(lives.min(300)));
                 self.spawn(start, dies, sleeps);
+            }
+            if self.random.chance(2) && self.processes.len() < 4 {
+                let store = self.world.actor(self.random.chance(300).then(|| 1 + self.random.below(60)), None);
+                self.auditor.started(store.actor(), Start::Resume);
+                super::On::add(self.place(store.clone()));
+                let hold = Duration::from_millis(self.random.below(1_000));
+                let seed = self.random.next();
+                self.processes.push(Process::savepoint(store, hold, seed, self.now));
             }
             if spawned == runs && self.processes.is_empty() {
                 return;
@@ -130,8 +144,9 @@ impl Universe {
                 self.world.deliver_one();
             }
             if self.now >= is_out_until {
-                let begins = self.random.chance(1);
-                is_out_until = self.now + if begins { 50 + self.random.below(1_500) } else { 0 };
+                let begins = self.random.chance(outages);
+                let longest = if self.random.chance(100) { 1_500 } else { 40 };
+                is_out_until = self.now + if begins { 3 + self.random.below(longest) } else { 0 };
                 self.world.set_out(begins);
             }
             self.now +=
@@ -156,6 +171,7 @@ impl Universe {
                     process.wakes_at = None;
                     let again = self.random.chance(300).then(|| 1 + self.random.below(300));
                     self.world.wake(&process.store, again);
+                    self.auditor.woke(process.store.actor());
                     process.jump_to(self.now);
                 }
                 None => process.run_to(self.now),
@@ -166,10 +182,13 @@ impl Universe {
                 gone.push(at);
             } else if let Some(ended) = process.ended() {
                 let (actor, start) = (process.store.actor(), process.start);
-                self.judge(actor, start, ended);
+                if let Ended::Job(ended) = ended {
+                    self.judge(actor, start, ended);
+                }
                 gone.push(at);
             } else if self.world.is_asleep(&process.store) {
                 process.wakes_at = Some(self.now + 20 + self.random.below(2_000));
+                self.auditor.fell_asleep(process.store.actor());
             } else if self.random.chance(1) {
                 process.ask_to_stop();
             }
@@ -218,6 +237,7 @@ impl Universe {
             process.run_to(self.now);
             self.auditor.check();
             if let Some(ended) = process.ended() {
+                let Ended::Job(ended) = ended else { panic!("a run of the job is no command") };
                 match ended {
                     Ok(Outcome::Finished { before, .. }) if before => self.auditor.count("finished job restarted"),
                     Ok(Outcome::Finished { .. }) => self.auditor.count("finished"),
