@@ -99,6 +99,11 @@ impl History {
         std::iter::successors(self.manifest(epoch), |manifest| self.manifest(manifest.parent?))
     }
 
+    /// Whether a checkpoint is on no line that anybody goes on with: a start from an older one has left it behind.
+    pub(crate) fn is_left_behind(&self, epoch: Epoch) -> bool {
+        self.restore_point().is_none_or(|point| self.line(point.epoch).all(|manifest| manifest.epoch != epoch))
+    }
+
     /// What nobody may delete.
     pub(crate) fn needed(&self, retain: u32) -> HashSet<PackName> {
         let retained = self.checkpoints().rev().take(retain as usize).map(|(_, manifest)| manifest);
@@ -266,6 +271,15 @@ impl<C: Content> Auditor<C> {
         for (_, pinned) in run(raw.pins()).expect("a healed store answers") {
             needed.extend(pinned.packs());
         }
+        // And the claims that are still in the log hold what they began with, needed or not.
+        self.with(|books| {
+            let history = &books.histories[&last.job_id];
+            for entry in history.entries.iter().filter(|entry| entry.seq > history.boundary) {
+                if let Body::Claim(Claim { base: Some(base), .. }) = &entry.body {
+                    needed.extend(base.manifest.packs());
+                }
+            }
+        });
         let garbage: Vec<_> = left.difference(&needed).collect();
         assert!(garbage.is_empty(), "I9: {garbage:?} is left, and nobody needs it");
         let span = run(raw.span()).expect("it has a log");
