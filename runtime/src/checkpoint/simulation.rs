@@ -95,6 +95,7 @@ fn count_at(group: u32, position: u64) -> u64 {
 struct Job {
     world: World,
     auditor: Auditor,
+    actor: usize,
     run: Run,
     position: u64,
     tasks: Vec<Task>,
@@ -112,7 +113,7 @@ struct Task {
 /// How a program ends that has not died.
 type Ended = Result<(), ()>;
 
-async fn program(world: World, auditor: Auditor, store: Store, start: Start, rounds: u64) {
+async fn program(world: World, auditor: Auditor, store: Store, actor: usize, start: Start, rounds: u64) {
     let clock = Clock::manual(0);
     let begun = match begin(&store, "job", start, &clock).await {
         Ok(begun) => begun,
@@ -123,7 +124,9 @@ async fn program(world: World, auditor: Auditor, store: Store, start: Start, rou
             | CheckpointError::NeverCommitted { .. }
             | CheckpointError::NeverRan { .. },
         ) if matches!(start, Start::From(_)) => return auditor.count("--from refused"),
-        Err(error) => panic!("{error:?}"),
+        Err(error) => {
+            return auditor.object(Err(format!("I6: nothing is ever damaged here, and a run begins with {error:?}")));
+        }
     };
     match begun {
         Begun::Finished(manifest) => {
@@ -132,7 +135,7 @@ async fn program(world: World, auditor: Auditor, store: Store, start: Start, rou
             auditor.count("finished");
         }
         Begun::Run { run, restore, commit_needed } => {
-            let mut job = restored(world, auditor, run, restore.as_ref()).await;
+            let mut job = restored(world, auditor, actor, run, restore.as_ref()).await;
             if let Some(job) = &mut job {
                 let _ = job.go(restore, commit_needed, rounds).await;
             }
@@ -141,7 +144,7 @@ async fn program(world: World, auditor: Auditor, store: Store, start: Start, rou
 }
 
 /// Restores, and checks what comes back. None: the store did not answer.
-async fn restored(world: World, auditor: Auditor, run: Run, restore: Option<&Manifest>) -> Option<Job> {
+async fn restored(world: World, auditor: Auditor, actor: usize, run: Run, restore: Option<&Manifest>) -> Option<Job> {
     let position = position(restore);
     let mut tasks = Vec::new();
     for number in 0..SUBTASKS {
@@ -172,7 +175,7 @@ async fn restored(world: World, auditor: Auditor, run: Run, restore: Option<&Man
         }
         tasks.push(Task { number, live: SegmentSet::new(segments), told: position, is_whole: restore.is_some() });
     }
-    Some(Job { world, auditor, run, position, tasks, committables: Vec::new() })
+    Some(Job { world, auditor, actor, run, position, tasks, committables: Vec::new() })
 }
 
 impl Job {
@@ -327,9 +330,15 @@ impl Job {
                 }
                 Err(PublishError::Superseded { .. }) => {
                     self.auditor.count("superseded");
+                    let actor = self.actor;
+                    if !self.auditor.with(|books| books.was_overtaken(actor)) {
+                        self.auditor.object(Err("I6: a run is told that it was superseded, and nobody was".into()));
+                    }
                     return Err(());
                 }
                 Err(PublishError::Failed(CheckpointError::Unreachable { .. })) => return Err(()),
+                // What was there when the mutant looked has been collected: it may as well be seen in time.
+                Err(PublishError::Refused { .. }) if mutant(Mutant::ReuseBecauseItExists) => return Err(()),
                 Err(error) => panic!("{error:?}"),
             }
         }
@@ -386,7 +395,7 @@ fn simulate(seed: u64) -> Counts {
         let store = world.actor(dies_after, None);
         auditor.started(store.actor(), start);
         let view = Store::new(Arc::new(store.clone())).seeded(random.next());
-        let program: Program = Box::pin(program(world.clone(), auditor.clone(), view, start, rounds));
+        let program: Program = Box::pin(program(world.clone(), auditor.clone(), view, store.actor(), start, rounds));
         (program, store, 0)
     };
     for _ in 0..200_000 {
@@ -530,6 +539,7 @@ macro_rules! mutants {
 mutants! {
     a_claim_outside_the_log_is_caught: ClaimOutsideTheLog by 20,
     a_generation_checked_before_the_put_and_not_after_it_is_caught: FenceBeforePut by 2_000,
+    already_exists_taken_for_lost_is_caught: ExistsMeansLost by 200,
     already_exists_taken_for_written_is_caught: ExistsMeansWritten by 200,
     a_second_open_commit_is_caught: SecondOpenCommit by 20,
     deletion_by_age_is_caught: DeletionByAge by 100,

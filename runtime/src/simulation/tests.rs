@@ -44,7 +44,7 @@ mutants! {
     output_of_a_failed_attempt_discarded_while_the_job_lives_is_caught: FailedOutputDiscarded by 100,
     deltas_of_a_failed_attempt_forgotten_are_caught: FailedDeltasForgotten by 300,
     a_claim_outside_the_log_is_caught: ClaimOutsideTheLog by 50,
-    already_exists_taken_for_lost_is_caught: ExistsMeansLost by 300,
+    already_exists_taken_for_lost_is_caught: ExistsMeansLost by 600,
     already_exists_taken_for_written_is_caught: ExistsMeansWritten by 300,
     a_second_open_commit_is_caught: SecondOpenCommit by 20,
     deletion_by_age_is_caught: DeletionByAge by 100,
