@@ -73,6 +73,7 @@ pub async fn guest(component: &[u8], config: &str) -> OperatorCode {
     OperatorCode {
         descriptor: plugin.descriptor().clone(),
         digest: *blake3::hash(component).as_bytes(),
+        image: plugin.takes_images().then_some(weir::plugin::IMAGE_VERSION),
         open: Arc::new(move |task| {
             let (plugin, config) = (plugin.clone(), config.clone());
             async move { plugin.open(&LimitsSpec::default(), &config, &task).await }.boxed()

@@ -54,6 +54,7 @@
 
 #[cfg(test)]
 pub(crate) mod auditor;
+mod content;
 mod decide;
 mod envelope;
 mod error;
@@ -76,6 +77,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use content::{ChunkContent, StateContent, state_content};
 pub use error::{Cause, CheckpointError, PublishError, Superseder};
 pub use gc::{Collected, collect};
 pub use inspect::{EntryKind, EntrySummary, Report, history, read_manifest, verify};

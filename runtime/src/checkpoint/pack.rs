@@ -300,6 +300,13 @@ impl PackReader {
         }
     }
 
+    /// The hash and the length of a chunk that is there and matches its hash.
+    pub(crate) fn checked(&self, number: u32) -> Result<([u8; 32], u64), String> {
+        let data = self.chunk(number)?;
+        let hash = self.chunks.get(number as usize).map_or([0; 32], |entry| entry.hash);
+        Ok((hash, data.len() as u64))
+    }
+
     /// Checks that chunks have as many bytes as a reference says.
     pub(crate) fn bytes(&self, chunks: std::ops::Range<u32>, claimed: u64) -> Result<(), String> {
         let entries = self.chunks.get(chunks.start as usize..chunks.end as usize).unwrap_or_default();

@@ -140,7 +140,7 @@ pub(crate) fn code(place: &Place) -> OperatorCode {
         }
         .boxed()
     };
-    OperatorCode { descriptor, digest: [0; 32], open: std::sync::Arc::new(open) }
+    OperatorCode { descriptor, digest: [0; 32], image: None, open: std::sync::Arc::new(open) }
 }
 
 fn encoded(out: &Out) -> Vec<u8> {
