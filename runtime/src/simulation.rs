@@ -18,7 +18,6 @@
 //! (`checkpoint/auditor.rs`), and both are run as mutants ([`mutants`]).
 
 use std::cell::{Cell, RefCell};
-use std::path::Path;
 
 pub(crate) mod books;
 pub(crate) mod connectors;
@@ -38,7 +37,10 @@ use connectors::Place;
 
 thread_local! {
     static IS_ON: Cell<bool> = const { Cell::new(false) };
+    /// Of each program.
     static PLACES: RefCell<Vec<Place>> = const { RefCell::new(Vec::new()) };
+    /// The program that is run now.
+    static CURRENT: Cell<usize> = const { Cell::new(0) };
 }
 
 /// This thread is simulating.
@@ -55,6 +57,11 @@ impl On {
     pub(crate) fn add(place: Place) {
         PLACES.with_borrow_mut(|places| places.push(place));
     }
+
+    /// From now on this program is run.
+    pub(crate) fn turn_of(actor: usize) {
+        CURRENT.set(actor);
+    }
 }
 
 impl Drop for On {
@@ -64,16 +71,10 @@ impl Drop for On {
     }
 }
 
-/// Whether this thread is simulating.
-pub(crate) fn is_on() -> bool {
-    IS_ON.get()
-}
-
-/// The place of the program whose pipeline file is in this folder, if it is a simulated one.
-pub(crate) fn place(dir: &Path) -> Option<Place> {
-    if !is_on() {
+/// The place of the program that is run now, if this thread is simulating.
+pub(crate) fn place() -> Option<Place> {
+    if !IS_ON.get() {
         return None;
     }
-    let number: usize = dir.strip_prefix("simulated").ok()?.to_str()?.parse().ok()?;
-    PLACES.with_borrow(|places| places.get(number).cloned())
+    PLACES.with_borrow(|places| places.get(CURRENT.get()).cloned())
 }

@@ -52,6 +52,12 @@ impl PackName {
         Self(Arc::new(Parts { generation, epoch, task, hash }))
     }
 
+    /// The name of a copy in another history of a job: of generation 0, which no run has.
+    pub(crate) fn adopted(&self) -> Self {
+        let Parts { epoch, task, hash, .. } = &*self.0;
+        Self::new(Generation(0), *epoch, task.clone(), *hash)
+    }
+
     /// The run that wrote it.
     pub fn generation(&self) -> Generation {
         self.0.generation

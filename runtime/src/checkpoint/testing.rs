@@ -97,30 +97,15 @@ pub(crate) fn poll(program: &mut Program) -> bool {
     program.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
 }
 
-/// What a command does that makes a savepoint beside whoever runs the job: pins the newest checkpoint that is committed, holds it, and lets go
-/// of it.
+/// What commands do that make a savepoint beside whoever runs the job, and delete it after a while.
 pub(crate) async fn keep_savepoint(
     store: &super::Store,
     name: &str,
     hold: impl Future<Output = ()>,
 ) -> Result<(), super::CheckpointError> {
-    let job = super::recover::look_at(store, "job").await?;
-    let span = job.span().await?;
-    for seq in (span.boundary + 1..=span.tip).rev() {
-        let Some(entry) = job.read_in_span(seq).await? else { return Ok(()) };
-        let super::log::Body::Checkpoint(manifest) = entry.body else { continue };
-        if !job.is_committed(manifest.epoch).await? {
-            continue;
-        }
-        let pin = job.pin(name);
-        store.settle(&pin, &super::log::encode_pin(&manifest)?).await?;
-        // In this order: see `gc.rs`.
-        if job.highest_boundary().await? < seq {
-            hold.await;
-        }
-        return store.delete(&pin).await;
-    }
-    Ok(())
+    super::create_savepoint(store, "job", name).await?;
+    hold.await;
+    super::delete_savepoint(store, "job", name).await.map(drop)
 }
 
 /// An empty history in a store in memory.

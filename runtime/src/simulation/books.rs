@@ -5,7 +5,7 @@
 //! what comes of the records before its positions, neither more nor less, but for windows that its state still has open. Then it only has
 //! to become visible as it is named.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::connectors::offset;
@@ -15,7 +15,7 @@ use super::operator::{OpState, Slot};
 use crate::checkpoint::auditor::{Audited, Content, ensure};
 use crate::checkpoint::testing::run;
 use crate::checkpoint::{JobStore, Manifest, NodeEntry, read_segments};
-use crate::connector::{Committed, TaskContext};
+use crate::connector::{Abandoned, Committed, Looked, TaskContext};
 use crate::flow::Progress;
 use crate::model::{CommitIdentity, Committable, Epoch, Generation, JobId, NodeName};
 
@@ -31,6 +31,7 @@ pub(crate) struct JobContent {
     model: Arc<Model>,
     staged: BTreeMap<String, Staged>,
     visible: BTreeMap<CommitKey, (Vec<Committable>, Vec<Out>)>,
+    given_up: BTreeSet<CommitKey>,
     /// Up to each checkpoint, along its line.
     published: BTreeMap<(JobId, Epoch), Published>,
 }
@@ -49,7 +50,13 @@ fn name(committable: &Committable) -> String {
 
 impl JobContent {
     pub(crate) fn new(model: Arc<Model>) -> Self {
-        Self { model, staged: BTreeMap::new(), visible: BTreeMap::new(), published: BTreeMap::new() }
+        Self {
+            model,
+            staged: BTreeMap::new(),
+            visible: BTreeMap::new(),
+            given_up: BTreeSet::new(),
+            published: BTreeMap::new(),
+        }
     }
 
     /// A sink makes something durable under a name.
@@ -69,6 +76,7 @@ impl JobContent {
             ensure!(before == committables, "I4: a second commit of {key:?} names {committables:?} and not {before:?}");
             return Ok(Committed::AlreadyApplied);
         }
+        ensure!(!self.given_up.contains(&key), "I5: {key:?} was given up, and is committed");
         let mut outs = Vec::new();
         for committable in committables {
             let staged = self.staged.get(&name(committable));
@@ -82,6 +90,23 @@ impl JobContent {
         }
         self.visible.insert(key, (committables.to_vec(), outs));
         Ok(Committed::Applied)
+    }
+
+    /// Makes sure that something never becomes visible, if it is not yet.
+    pub(crate) fn abandon(&mut self, identity: &CommitIdentity) -> Abandoned {
+        let key = (identity.job, identity.node.clone(), identity.epoch);
+        if self.visible.contains_key(&key) {
+            return Abandoned::AlreadyPublished;
+        }
+        self.given_up.insert(key);
+        Abandoned::Done
+    }
+
+    /// What a commit would find.
+    pub(crate) fn look(&self, identity: &CommitIdentity) -> Looked {
+        let key = (identity.job, identity.node.clone(), identity.epoch);
+        let (published, given_up) = (self.visible.contains_key(&key), self.given_up.contains(&key));
+        Looked { destination: "simulated".into(), published, given_up, staged: Vec::new() }
     }
 
     /// The content of what a node of a manifest names, staged or visible.

@@ -10,6 +10,7 @@ use super::books::{Books, JobContent};
 use super::model::{Model, Out, decode, value};
 use crate::checkpoint::auditor::Auditor;
 use crate::checkpoint::faulty::{Fate, FaultyStore};
+use crate::connector::{Abandoned, Leftover, Looked};
 use crate::connector::{Committed, Committer, ConnectorError, ConnectorErrorKind, Polled, Sink, Source, TaskContext};
 use crate::model::{Batch, BatchLimit, CommitIdentity, Committable, Epoch, Generation, JobId, SplitPosition};
 
@@ -176,7 +177,7 @@ impl Committer for SimulatedCommitter {
             return Err(transient());
         }
         self.place.auditor.committing(identity.job, &identity.node, identity.epoch, committables);
-        // A run that had its permit when somebody started from an older checkpoint: its output may be gone, and is made again.
+        // A run that had its permit when somebody started from an older checkpoint: its output is given up, and is made again.
         let (committed, is_left_behind) = self.place.auditor.with(|books| {
             let history = books.histories.get(&identity.job);
             let is_left_behind = history.is_some_and(|history| history.is_left_behind(identity.epoch));
@@ -200,6 +201,28 @@ impl Committer for SimulatedCommitter {
             return Err(transient());
         }
         Ok(committed)
+    }
+
+    async fn look(&self, identity: &CommitIdentity, _: &[Committable]) -> Result<Looked, ConnectorError> {
+        self.place.store.step().await;
+        Ok(self.place.auditor.with(|books| books.content.look(identity)))
+    }
+
+    async fn abandon(&self, identity: &CommitIdentity, _: &[Committable]) -> Result<Abandoned, ConnectorError> {
+        let store = &self.place.store;
+        store.step().await;
+        let fate = store.fate(true);
+        if matches!(fate, Fate::FailsBefore | Fate::FailsAndComesLater) {
+            return Err(transient());
+        }
+        let abandoned = self.place.auditor.with(|books| books.content.abandon(identity));
+        store.step().await;
+        self.place.auditor.count("open checkpoint given up by --from");
+        if fate == Fate::FailsAfter { Err(transient()) } else { Ok(abandoned) }
+    }
+
+    async fn leftovers(&self, _: Generation) -> Result<Vec<Leftover>, ConnectorError> {
+        Ok(Vec::new())
     }
 
     async fn collect(&self, generation: Generation) -> Result<(), ConnectorError> {

@@ -1,7 +1,7 @@
 //! A process of the simulated world: one run of the real job on a runtime of its own, so that it can be stopped for good between any two
 //! operations, or be asleep while its clock falls behind and others go on.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -94,20 +94,15 @@ inputs = [{{ from = "count", port = "rejected" }}]
         )
     }
 
-    fn spec(&self, actor: usize) -> PipelineSpec {
-        parse(&self.text(), &folder(actor).join("pipeline.toml")).unwrap_or_else(|faults| panic!("{faults}"))
+    fn spec(&self) -> PipelineSpec {
+        parse(&self.text(), Path::new("pipeline.toml")).unwrap_or_else(|faults| panic!("{faults}"))
     }
-}
-
-/// The folder of the pipeline of a process: by it connectors find their place in the world.
-pub(crate) fn folder(actor: usize) -> PathBuf {
-    PathBuf::from(format!("simulated/{actor}"))
 }
 
 impl Process {
     /// Starts one at `now`, in virtual milliseconds.
     pub(crate) fn start(place: &Place, shape: Shape, start: Start, seed: u64, now: u64) -> Self {
-        let spec = shape.spec(place.store.actor());
+        let spec = shape.spec();
         let code = [(NodeName::new(super::books::OPERATOR), super::operator::code(place))].into();
         let code: std::collections::BTreeMap<_, crate::flow::OperatorCode> = code;
         let descriptors = code.iter().map(|(name, code)| (name.clone(), code.descriptor.clone())).collect();
@@ -149,6 +144,7 @@ impl Process {
     pub(crate) fn run_to(&mut self, now: u64) {
         let behind = Duration::from_millis(now.saturating_sub(self.ran_to));
         self.ran_to = now;
+        super::On::turn_of(self.store.actor());
         if let Some(runtime) = &self.runtime {
             runtime.block_on(async { tokio::time::sleep(behind).await });
         }
@@ -158,6 +154,7 @@ impl Process {
     pub(crate) fn jump_to(&mut self, now: u64) {
         let behind = Duration::from_millis(now.saturating_sub(self.ran_to));
         self.ran_to = now;
+        super::On::turn_of(self.store.actor());
         if let Some(runtime) = &self.runtime {
             runtime.block_on(async { tokio::time::advance(behind).await });
         }
