@@ -53,7 +53,11 @@ async fn open(pipeline: &Path, from: u64) -> Result<(Job, Pair), Error> {
     let from = (from > 0).then_some(Epoch(from));
     let pair = replay_pair(&store, &spec.name, from).await?;
     let plugins = pair.to.nodes.iter().filter_map(|node| Some((node.name.clone(), node.plugin.as_ref()?.digest)));
-    let pipeline = Pipeline::load_with(pipeline, &plugins.collect()).await?;
+    let mut pipeline = Pipeline::load_with(pipeline, &plugins.collect()).await?;
+    for operator in &mut pipeline.spec.operators {
+        // When an instance is recycled depends on how long it has lived, and changes nothing that can be seen.
+        operator.limits.soft_memory_bytes = None;
+    }
     let metrics = Arc::new(JobMetrics::new(pipeline.plan.nodes.iter().map(|node| node.name.clone())));
     let code = pipeline.code();
     let clock = Clock::system();
