@@ -15,7 +15,7 @@ use super::pipeline::{Pipeline, PipelineFault, open_store};
 use super::progress::Progress;
 use super::socket::{JobKey, Server};
 use super::start_from::{FromArgs, Origin, StateReport};
-use crate::checkpoint::{Start, Store, import, look_for};
+use crate::checkpoint::{Start, Store, check_import, import, look_for};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::job::{Control, Job, Outcome, RunOptions};
@@ -75,7 +75,8 @@ impl RunArgs {
                 let fit = job.fit(&export.manifest, false, &drop_state);
                 fit.check()?;
                 fit.check_dropped()?;
-                job.check_unowned()?;
+                check_import(&job.store, &job.spec.name, &export, self.fresh).await?;
+                job.check_unowned().await?;
                 let id = import(&job.store, &job.spec.name, &export, self.fresh, &job.clock).await?;
                 tracing::info!(savepoint = export.name, %id, "a new history begins with checkpoint {}", export.manifest.epoch);
                 Start::Resume

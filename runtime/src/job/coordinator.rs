@@ -184,7 +184,9 @@ impl Coordinator<'_> {
                 failures = 0;
                 covered = activity;
                 last_started = started;
-                for caller in waiting.into_iter().chain(callers.drain(..).filter(|_| barrier.last)) {
+                // Nothing comes after the last: who asked meanwhile gets that one.
+                let late = if barrier.last { std::mem::take(&mut callers) } else { Vec::new() };
+                for caller in waiting.into_iter().chain(late) {
                     self.answer(caller, &manifest, barrier.last).await;
                 }
                 if barrier.last {
