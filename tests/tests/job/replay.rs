@@ -512,7 +512,7 @@ async fn what_cannot_be_replayed_is_refused_with_the_reason() {
         &["node \"last\" had parallelism 2", "pipeline has 4"],
     );
     // A change that does not matter does not hinder.
-    pipeline.text = pipeline.text.replace("retain = 1000", "retain = 900");
+    pipeline.text = TEXT.replace("retain = 1000", "retain = 900");
     let verdict = pipeline.job().verify_replay(&pair).await.unwrap();
     assert!(verdict.same && verdict.pipeline_changed, "{}", described(&verdict));
 }
