@@ -52,12 +52,16 @@
 //!
 //! Power may go instead of the process: see `storage/local.rs` for what a local disk needs.
 
+#[cfg(test)]
+pub(crate) mod auditor;
 mod content;
 mod decide;
 mod diff;
 mod envelope;
 mod error;
 mod export;
+#[cfg(test)]
+pub(crate) mod faulty;
 mod gc;
 mod inspect;
 mod log;
@@ -71,7 +75,7 @@ mod segment;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 

@@ -284,7 +284,7 @@ impl Cut {
         let began = context.clock.elapsed();
         let mut pack = PackBuilder::new(context.generation, self.epoch, &self.task);
         let chunks = std::mem::take(&mut self.chunks.0);
-        let built = tokio::task::spawn_blocking(move || {
+        let built = crate::offload::offload(move || {
             for (scope, kind, data) in &chunks {
                 pack.write(*scope, *kind, data)?;
             }
@@ -310,6 +310,10 @@ impl Cut {
             Err(reason) => {
                 let Self { task, epoch, .. } = self;
                 context.tell(Event::Declined { task, epoch, reason }).await;
+                #[cfg(test)]
+                if crate::simulation::mutant(crate::simulation::Mutant::FailedDeltasForgotten) {
+                    return (segments, SnapshotMode::Incremental);
+                }
                 (segments, SnapshotMode::Full)
             }
         }
