@@ -19,7 +19,7 @@ use crate::flow::{OperatorCall, Seen, Tap};
 use crate::job::{Difference, Job, Pair, Verdict, replay_pair};
 use crate::metrics::JobMetrics;
 use crate::model::{Batch, Epoch, NO_TIME, NodeName, TaskId, Timestamp};
-use crate::plan::{NodeKind, OutPort, REJECTED, SOURCE_PORT};
+use crate::plan::{Grants, NodeKind, OutPort, REJECTED, SOURCE_PORT};
 
 /// How much of a key or a value a line for people shows, in characters.
 const SHOWN_CHARS_MAX: usize = 160;
@@ -118,7 +118,7 @@ fn describe(verdict: &Verdict) -> String {
         let why = match (difference.is_consequence, grants.is_empty()) {
             (true, _) => ", after a node that differs".to_owned(),
             (false, true) => String::new(),
-            (false, false) => format!(", which was granted a real {}: not reproducible", grants.join(" and real ")),
+            (false, false) => format!(", which was granted {}: not reproducible", Grants::in_words(grants)),
         };
         text.push_str(&format!("node {node}{why}\n"));
         for detail in details {
@@ -131,9 +131,9 @@ fn describe(verdict: &Verdict) -> String {
     }
     for granted in verdict.granted.iter().filter(|_| verdict.same) {
         text.push_str(&format!(
-            "node {} was granted a real {}, and made no difference\n",
+            "node {} was granted {}, and made no difference\n",
             granted.node,
-            granted.grants.join(" and real ")
+            Grants::in_words(&granted.grants)
         ));
     }
     text
