@@ -166,7 +166,8 @@ pub trait Source: Send {
     fn positions(&self) -> Vec<SplitPosition>;
 
     /// How the last poll came to what it gave, in the source's own words for [`repeat`](Self::repeat): whatever its
-    /// position depends on beyond the number of records. Empty where that number says it all. Asked once after each poll.
+    /// position depends on beyond the number of records. Empty where that number says it all. Asked once after each poll, and once
+    /// before the first.
     fn trace(&mut self) -> Vec<u8> {
         Vec::new()
     }

@@ -123,6 +123,11 @@ pub trait Operator: Send {
         true
     }
 
+    /// Whether its next snapshot will be a full one whatever is asked for.
+    fn owes_full(&self) -> bool {
+        false
+    }
+
     /// What it has had of the host so far. An operator without imports has had nothing.
     fn host_cut(&self) -> HostCut {
         HostCut::default()

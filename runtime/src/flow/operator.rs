@@ -186,7 +186,7 @@ impl OperatorStage {
         self.epoch = Some(barrier.epoch);
         let progress = progress(input_names, inbox, self.wake_at, self.operator.host_cut());
         let (segments, mode) = self.settled().await;
-        let mode = course.mode(mode);
+        let mode = course.mode(mode, self.operator.owes_full());
         let schedule = course.cut(&barrier);
         let began = context.clock.elapsed();
         let mut chunks = Chunks::default();

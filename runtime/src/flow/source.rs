@@ -88,6 +88,10 @@ impl SourceTask {
         if self.ended {
             self.tell_ended().await;
         }
+        let trace = self.source.trace();
+        if !trace.is_empty() {
+            self.chain.stages[0].course.note(&Op::Traced(0, trace));
+        }
         loop {
             let barrier = if self.ended {
                 self.barriers.recv().await.ok_or(TaskError::Closed)?

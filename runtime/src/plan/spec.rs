@@ -368,6 +368,16 @@ impl Grants {
             .collect()
     }
 
+    /// What of the real world an operator with these words sees, for people.
+    pub fn in_words<T: AsRef<str>>(words: &[T]) -> String {
+        let real = |word: &T| match word.as_ref() {
+            "clock" => "a real clock".to_owned(),
+            "random" => "real randomness".to_owned(),
+            other => other.to_owned(),
+        };
+        words.iter().map(real).collect::<Vec<_>>().join(" and ")
+    }
+
     /// Gives one. False: there is none of that name.
     pub fn give(&mut self, word: &str) -> bool {
         match word {

@@ -250,6 +250,13 @@ impl Instance {
         error
     }
 
+    /// Whether the call looked at the time that an instance before this one has made.
+    pub(super) fn note_looked(&mut self, looked: bool) {
+        if let Some(store) = &mut self.store {
+            store.data_mut().looked = looked;
+        }
+    }
+
     /// What a call said takes effect.
     fn deliver(
         &mut self,

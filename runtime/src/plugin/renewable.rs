@@ -102,7 +102,10 @@ impl Renewable {
         if out.more || self.open.is_some() || self.instance.memory_bytes() <= ceiling.at_bytes {
             return Ok(());
         }
-        self.recycle(out).await
+        let looked = self.instance.looked_at_time();
+        self.recycle(out).await?;
+        self.instance.note_looked(looked);
+        Ok(())
     }
 
     async fn recycle(&mut self, out: &mut Output) -> Result<(), OperatorError> {
@@ -314,6 +317,10 @@ impl Operator for Renewable {
 
     fn looked_at_time(&self) -> bool {
         self.instance.looked_at_time()
+    }
+
+    fn owes_full(&self) -> bool {
+        self.ceiling.as_ref().is_some_and(|ceiling| ceiling.owes_full)
     }
 
     fn host_cut(&self) -> HostCut {
