@@ -68,6 +68,30 @@ pub struct CheckpointSpec {
     pub retain: u32,
 }
 
+impl Default for CheckpointSpec {
+    fn default() -> Self {
+        Self {
+            store: "file://./.weir".into(),
+            store_options: StoreOptions::default(),
+            interval: Duration::from_secs(1),
+            timeout: Duration::from_secs(60),
+            min_pause: Duration::ZERO,
+            tolerated_failures: 3,
+            retain: 3,
+        }
+    }
+}
+
+impl CheckpointSpec {
+    /// What tells this store from others: its URL, and the server where one is named.
+    pub fn place(&self) -> String {
+        match self.store_options.get("endpoint") {
+            Some(endpoint) => format!("{} at {endpoint}", self.store),
+            None => self.store.clone(),
+        }
+    }
+}
+
 /// `[restart]`.
 #[derive(Clone, Debug)]
 pub struct RestartSpec {
