@@ -4,19 +4,66 @@ use super::mutants::{Mutant, catch};
 use super::situations::table;
 use super::world::{simulate, simulate_all};
 
+/// What has to come up in many seeds.
+const SITUATIONS: [&str; 42] = [
+    "--from refused",
+    "abandoned stepwise snapshot",
+    "attempt failed while the job lives",
+    "checkpoint",
+    "claim between put and commit",
+    "claim on an older checkpoint",
+    "claim while the run before lives",
+    "collected to the end",
+    "commit applied but reported failed",
+    "commit recognised by its identity",
+    "commit still open when the next epoch is due",
+    "commit tried again",
+    "died after its claim",
+    "died after the marker",
+    "died before any commit",
+    "died before the manifest",
+    "died before the marker",
+    "died between the commits of two sinks",
+    "empty epoch",
+    "finished",
+    "finished job restarted",
+    "fresh",
+    "given up with an error",
+    "listing late",
+    "marker in doubt",
+    "open checkpoint given up by --from",
+    "pack deleted",
+    "put after its name was collected",
+    "put applied but reported failed",
+    "put in doubt",
+    "restart after a failure",
+    "restart in the same process",
+    "restore with an open commit",
+    "savepoint held while packs are collected around it",
+    "snapshot in several steps",
+    "staged output discarded by a restore",
+    "stalled run wakes up after collection",
+    "start from a savepoint that the log has no more",
+    "state of a failed attempt carried",
+    "stopped",
+    "subsumed attempt",
+    "superseded",
+];
+
 #[test]
 fn every_seed_of_the_whole_job_keeps_the_invariants() {
     let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
     let first = number("WEIR_SEED");
-    let seeds = if first.is_some() { 1 } else { number("WEIR_JOB_SEEDS").unwrap_or(200) };
+    let seeds = if first.is_some() { 1 } else { number("WEIR_JOB_SEEDS").unwrap_or(150) };
     let first = first.unwrap_or(1);
     let seen =
         simulate_all(first..first + seeds, "cargo test --release -p weir --lib every_seed_of_the_whole_job", |seed| {
             simulate(seed).seen
         });
-    let (text, missing) = table(&format!("{seeds} seeds of the whole job"), &[], &seen);
+    let (text, missing) = table(&format!("{seeds} seeds of the whole job"), &SITUATIONS, &seen);
     eprintln!("{text}");
-    assert!(missing.is_empty(), "never happened: {missing:?}");
+    // A simulation in which nothing happens would hold everything.
+    assert!(seeds < 2_000 || missing.is_empty(), "never happened: {missing:?}");
 }
 
 #[test]

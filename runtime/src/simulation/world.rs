@@ -121,7 +121,7 @@ impl Universe {
             if spawned < runs && is_due {
                 spawned += 1;
                 let start = match self.random.below(10) {
-                    0..=3 if with_from => Start::From(Epoch(1 + self.random.below(10))),
+                    0..=3 if with_from => Start::From(self.some_epoch()),
                     4 if with_fresh => Start::Fresh,
                     _ => Start::Resume,
                 };
@@ -154,6 +154,19 @@ impl Universe {
             self.turn();
         }
         panic!("the world does not come to rest");
+    }
+
+    /// Mostly one that was committed, and not the newest, as somebody chooses who starts from an older one.
+    fn some_epoch(&mut self) -> Epoch {
+        let known: Vec<Epoch> = self.auditor.with(|books| {
+            let latest = books.latest;
+            books.markers.iter().filter(|(id, _)| Some(*id) == latest).map(|(_, epoch)| *epoch).collect()
+        });
+        if known.is_empty() || self.random.chance(250) {
+            return Epoch(1 + self.random.below(10));
+        }
+        let back = 1 + self.random.below(known.len().min(4) as u64) as usize;
+        known[known.len() - back]
     }
 
     /// Everybody who is awake runs up to now, in an order of chance.
