@@ -8,6 +8,8 @@ use clap::{Parser, Subcommand};
 use crate::error::Error;
 
 mod control;
+mod diff;
+mod gc;
 mod inspect;
 mod metrics;
 mod output;
@@ -17,8 +19,10 @@ mod progress;
 mod replay;
 mod run;
 mod savepoint;
+mod sink;
 mod socket;
 mod start_from;
+mod txn;
 
 pub use output::start_logging;
 
@@ -58,6 +62,12 @@ enum Command {
     Status(control::StatusArgs),
     /// Stop a running job with a last checkpoint
     Stop(control::StopArgs),
+    /// Look at, finish or give up what a stopped job has prepared and not committed
+    #[command(subcommand)]
+    Txn(txn::TxnCommand),
+    /// Read what an object sink has published
+    #[command(subcommand)]
+    Sink(sink::SinkCommand),
 }
 
 impl Cli {
@@ -76,6 +86,8 @@ impl Cli {
             Command::Savepoint(command) => command.run(),
             Command::Status(args) => args.run(),
             Command::Stop(args) => args.run(),
+            Command::Txn(command) => command.run(),
+            Command::Sink(command) => command.run(),
         }
     }
 }

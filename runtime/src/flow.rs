@@ -258,6 +258,7 @@ impl Blueprint<'_> {
                 let sink = match self.replay {
                     Some(_) => connector::open_replayed_sink(spec),
                     None => connector::open_sink(spec, &self.spec.dir, &self.task_context(node, subtask))
+                        .await
                         .map_err(|e| TaskError::connector(&task, e))?,
                 };
                 (Body::Sink(Box::new(SinkStage::new(sink, records))), OnError::Fail)

@@ -27,7 +27,10 @@ mod image;
 mod replay;
 mod slow;
 mod supervisor;
+mod transactions;
 mod verdict;
+
+pub use transactions::{Transaction, Transactions, abort_open, commit_open, open_transactions};
 
 pub use replay::{Pair, replay_pair};
 pub use verdict::{Detail, Difference, Granted, Verdict};
@@ -105,8 +108,8 @@ impl Job {
     /// # Errors
     ///
     /// [`ErrorKind::State`](crate::error::ErrorKind::State), with the sink.
-    pub fn check_unowned(&self) -> Result<(), Error> {
-        supervisor::check_unowned(self)
+    pub async fn check_unowned(&self) -> Result<(), Error> {
+        supervisor::check_unowned(self).await
     }
 
     /// How a checkpoint fits this job: what becomes of each node's state if it starts from it. `open`: not all of its output is

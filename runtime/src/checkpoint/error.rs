@@ -49,8 +49,10 @@ pub enum CheckpointError {
         source: Cause,
     },
     /// The store breaks a promise that the protocol rests on.
-    #[error("the store does not {promise}")]
+    #[error("store {store:?} does not {promise}")]
     Unsuitable {
+        /// Its address.
+        store: String,
         /// What it should do.
         promise: &'static str,
     },
@@ -61,6 +63,8 @@ pub enum CheckpointError {
         url: String,
         /// What is wrong with it.
         fault: String,
+        /// What to write instead.
+        help: String,
     },
     /// The name of a job or a pin is not one.
     #[error("{what} {name:?} {fault}")]
@@ -153,6 +157,14 @@ pub enum CheckpointError {
         /// Which file.
         file: String,
     },
+    /// The checkpoint does not wait for its commit.
+    #[error("checkpoint {epoch} of job {job} does not wait for its commit")]
+    NotOpen {
+        /// The job.
+        job: String,
+        /// What was asked for.
+        epoch: Epoch,
+    },
     /// Nothing is known about the job.
     #[error("job {job} never ran in this store")]
     NeverRan {
@@ -223,6 +235,7 @@ impl CheckpointError {
             | Self::Name { .. }
             | Self::NoCheckpoint { .. }
             | Self::NameTaken { .. }
+            | Self::NotOpen { .. }
             | Self::NoSavepoint { .. }
             | Self::Exists { .. }
             | Self::NeverRan { .. } => ErrorKind::Usage,
@@ -237,13 +250,16 @@ impl CheckpointError {
         }
     }
 
-    fn remedy(&self) -> &'static str {
+    fn remedy(&self) -> &str {
         match self {
             Self::Unreachable { .. } | Self::InDoubt { .. } => {
                 "check that the store is reachable, has room and may be written, then run again: nothing is lost"
             }
-            Self::Unsuitable { .. } => "use a store that does; a local directory on a POSIX file system is one",
-            Self::Url { .. } => "write it as file:///absolute/path or file://./relative/path",
+            Self::Unsuitable { .. } => {
+                "use a store that does: without it two runs of a job could both believe that they have written a \
+                 checkpoint; a folder on a POSIX file system, Amazon S3, Google Cloud Storage and Azure Blob Storage do"
+            }
+            Self::Url { help, .. } => help,
             Self::Name { .. } => "use lower-case letters, digits and hyphens, at most 63",
             Self::Damaged { .. } | Self::Missing { .. } => {
                 "`weir checkpoint verify` lists every fault; put the object back from a copy, or start from an older \
@@ -261,6 +277,7 @@ impl CheckpointError {
             Self::Export { source: Some(_), .. } => "check that the file is there and may be read or written",
             Self::Export { .. } => "export the savepoint again, and copy the file whole",
             Self::Exists { .. } => "leave --from out to go on with that history, or add --fresh to leave it for good",
+            Self::NotOpen { .. } => "`weir txn list` shows what does",
             Self::NeverRan { .. } => "check the name of the job and the address of the store",
             Self::Superseded { .. } => "nothing to do: the newer run goes on",
             Self::Contended { .. } => "stop the other runs of this job, then run again",
@@ -273,7 +290,7 @@ impl CheckpointError {
 
 impl From<CheckpointError> for Error {
     fn from(error: CheckpointError) -> Self {
-        let (kind, message, help) = (error.kind(), error.to_string(), error.remedy());
+        let (kind, message, help) = (error.kind(), error.to_string(), error.remedy().to_owned());
         let source = match error {
             CheckpointError::Unreachable { source, .. } | CheckpointError::NoEntropy(source) => Some(source),
             CheckpointError::InDoubt { source, .. } | CheckpointError::Export { source, .. } => source,

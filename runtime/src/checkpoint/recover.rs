@@ -349,7 +349,9 @@ async fn again(
     }
     let tip = base.as_ref().map(|base| (&*base.manifest, base.committed));
     let commit_needed = tip.is_some_and(|(_, committed)| !committed);
-    let run = Run::begun(store, identity.n, Generation(seq), tip, last_epoch);
+    let mut run = Run::begun(store, identity.n, Generation(seq), tip, last_epoch);
+    let given_up = given_up(run.store(), span, run.tip()).await?;
+    run.note_given_up(given_up);
     // Only an early word: every publication looks again. The claim is made, so trouble with the store does not undo it, and what is
     // not swept now is swept by the next run.
     if let Err(error @ CheckpointError::Superseded { .. }) = run.check_fence().await {
@@ -359,6 +361,87 @@ async fn again(
         tracing::warn!(%error, "half-written packs of earlier runs were not removed");
     }
     Ok(Some(Begun::Run { run, restore: base.map(|base| *base.manifest), commit_needed }))
+}
+
+/// The checkpoint that was complete, never committed, and is not what a run starts from: the last one in the log, if it is that, since
+/// one that another follows was committed (I13). Its output must not become visible any more. What cannot be read is not looked for.
+async fn given_up(store: &JobStore, span: Span, base: Option<Epoch>) -> Result<Option<Box<Manifest>>, CheckpointError> {
+    for seq in (span.boundary + 1..=span.tip).rev() {
+        match store.read_in_span(seq).await {
+            Ok(Some(Entry { body: Body::Checkpoint(manifest), .. })) => {
+                let is_open = base != Some(manifest.epoch) && !store.is_committed(manifest.epoch).await?;
+                return Ok(is_open.then_some(manifest));
+            }
+            Ok(Some(_)) => {}
+            Ok(None) | Err(CheckpointError::Damaged { .. } | CheckpointError::Missing { .. }) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+/// The checkpoint that waits for its commit, if one does, without claiming the job.
+pub async fn open_tip(store: &Store, job: &str) -> Result<Option<Manifest>, CheckpointError> {
+    let store = look_at(store, job).await?;
+    for _ in 0..READ_ATTEMPTS_MAX {
+        let span = store.span().await?;
+        let Some(point) = restore_point(&store, span).await? else { continue };
+        let Some(base) = point.base else { return Ok(None) };
+        let committed = base.committed || store.is_committed(base.manifest.epoch).await?;
+        return Ok((!committed).then_some(*base.manifest));
+    }
+    Err(contended(&store))
+}
+
+/// Gives an open tip up: claims the job with the tip's parent as base, or the beginning if it has none. So its output is not
+/// committed by any later run, and what it covered is read again from the parent and published under later epochs. The
+/// run that this gives has the tip as [`Run::given_up`]: its sinks have to be told.
+pub async fn give_up(store: &Store, job: &str, epoch: Epoch, clock: &Clock) -> Result<Run, CheckpointError> {
+    let gone = || CheckpointError::NotOpen { job: job.to_owned(), epoch };
+    for _ in 0..BEGIN_ATTEMPTS_MAX {
+        let identity = Identity::current(store, job).await?;
+        let identity = identity.ok_or_else(|| CheckpointError::NeverRan { job: job.to_owned() })?;
+        let job_store = JobStore::new(store, job, identity.job_id);
+        job_store.prepare()?;
+        let span = job_store.span().await?;
+        let Some(point) = restore_point(&job_store, span).await? else { continue };
+        let tip = point.base.filter(|base| base.manifest.epoch == epoch && !base.committed).ok_or_else(gone)?.manifest;
+        if job_store.is_committed(epoch).await? {
+            return Err(gone());
+        }
+        let (base, place) = match tip.parent {
+            None => (None, None),
+            Some(parent) => match find(&job_store, span, parent).await? {
+                (Some(Wanted { manifest, place, committed: true }), _) => {
+                    (Some(Base { manifest, committed: true }), Some(place))
+                }
+                (_, have) => {
+                    let have = have.iter().filter(|have| **have != epoch).map(Epoch::to_string).collect::<Vec<_>>();
+                    let have = if have.is_empty() { "none".to_owned() } else { have.join(", ") };
+                    return Err(CheckpointError::NoCheckpoint { job: job.to_owned(), epoch: parent, have });
+                }
+            },
+        };
+        let pinned = match (&base, &place) {
+            (Some(base), Some(place)) => Some(pin_for_claim(&job_store, &base.manifest, place, span.tip).await?),
+            _ => None,
+        };
+        let last_epoch = point.last_epoch.max(epoch);
+        let seq = span.tip + 1;
+        let claimed =
+            put_claim(&job_store, seq, Claim { created_at: clock.now(), base: base.clone(), last_epoch }).await?;
+        if let Some(pin) = pinned {
+            job_store.store().delete(&job_store.pin(&pin)).await?;
+        }
+        if claimed != Created::Written {
+            continue;
+        }
+        let base = base.as_ref().map(|base| (&*base.manifest, base.committed));
+        let mut run = Run::begun(job_store, identity.n, Generation(seq), base, last_epoch);
+        run.note_given_up(Some(tip));
+        return Ok(run);
+    }
+    Err(CheckpointError::Contended { job: job.to_owned(), attempts: BEGIN_ATTEMPTS_MAX })
 }
 
 /// Pins a checkpoint under a name of our own until a claim holds it; see the module's comment. A savepoint may be deleted while

@@ -29,7 +29,7 @@ const FOLD_ABOVE: usize = 8_192;
 const PACKS_READ_AT_ONCE: usize = 4;
 
 /// Chunks of one segment that lie side by side in a pack.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SegmentRef {
     /// Where it belongs.
     pub scope: Scope,

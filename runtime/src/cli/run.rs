@@ -76,7 +76,7 @@ impl RunArgs {
                 fit.check()?;
                 fit.check_dropped()?;
                 check_import(&job.store, &job.spec.name, &export, self.fresh).await?;
-                job.check_unowned()?;
+                job.check_unowned().await?;
                 let id = import(&job.store, &job.spec.name, &export, self.fresh, &job.clock).await?;
                 tracing::info!(savepoint = export.name, %id, "a new history begins with checkpoint {}", export.manifest.epoch);
                 Start::Resume

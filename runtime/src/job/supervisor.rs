@@ -246,6 +246,9 @@ async fn work(
         let permit = run.permit_tip().await.map_err(Error::from)?;
         committers.commit(run, permit, manifest).await?;
     }
+    if let Some(given_up) = run.given_up() {
+        committers.abandon(given_up).await?;
+    }
     committers.collect(run).await?;
     // The run that finished the job died between its last checkpoint and the mark of its commit: this was all that was left.
     if let Some(manifest) = restore.as_ref().filter(|manifest| manifest.finished) {
@@ -355,7 +358,7 @@ async fn preflight(job: &Job, start: Start, drop_state: &BTreeSet<NodeName>) -> 
     let name = &job.spec.name;
     let from = match start {
         Start::Fresh => {
-            check_unowned(job)?;
+            check_unowned(job).await?;
             return Ok(Seen(None));
         }
         Start::From(epoch) => Some(epoch),
@@ -372,9 +375,9 @@ async fn preflight(job: &Job, start: Start, drop_state: &BTreeSet<NodeName>) -> 
 }
 
 /// Whether a new history of a job could write to its sinks.
-pub(super) fn check_unowned(job: &Job) -> Result<(), Error> {
+pub(super) async fn check_unowned(job: &Job) -> Result<(), Error> {
     for sink in &job.spec.sinks {
-        connector::check_unowned(sink, &job.spec.dir).map_err(|e| {
+        connector::check_unowned(sink, &job.spec.dir).await.map_err(|e| {
             let error = Error::new(ErrorKind::State, format!("sink {:?} cannot start afresh", sink.name.as_str()));
             match e.help.clone() {
                 Some(help) => error.help(help),
