@@ -29,7 +29,7 @@
 //! | I6 | entries form one chain | `objects.rs`: `settle`; `decide.rs` |
 //! | I7 | nothing is committed or deleted after a later claim or below the boundary | `decide.rs`: `fence` |
 //! | I8 | a manifest names new packs of its own run, or its parent's | `decide.rs`: `publishable` |
-//! | I9 | garbage is found without a clock and without counting | `gc.rs`, `decide.rs`: `is_garbage` |
+//! | I9 | garbage is found without a clock and without counting; what is pinned is kept | `gc.rs`, `decide.rs`: `is_garbage`; `savepoint.rs`: `pin` |
 //! | I10 | a job never silently starts empty | `recover.rs`, `decide.rs`: `begin` |
 //! | I11 | timers, watermarks and ended inputs are in the cut | `manifest.rs`: `progress`, `watermark` |
 //! | I13 | n + 1 is not put before n is marked | `decide.rs`: `publishable` |

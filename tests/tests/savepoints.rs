@@ -213,6 +213,35 @@ fn assert_whole(out: &[Value]) {
     assert_eq!(out.len() as u64, RECORDS);
 }
 
+/// The table of `weir check --from`, without what differs from run to run: the epoch, how much state there is and how wide that is.
+fn state_table(said: &str) -> String {
+    let (_, table) =
+        said.split_once("\nstate, from checkpoint ").unwrap_or_else(|| panic!("no table of state: {said}"));
+    let (_, table) = table.split_once('\n').expect("rows");
+    let mut text = String::from("state, from checkpoint EPOCH\n");
+    for line in table.lines() {
+        let cells: Vec<&str> = line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
+        let cells: Vec<&str> =
+            cells.iter().map(|cell| if cell.ends_with("iB") || cell.ends_with(" B") { "SIZE" } else { cell }).collect();
+        text.push_str(&cells.join(" | "));
+        text.push('\n');
+    }
+    text
+}
+
+/// Compares with a golden file; `UPDATE_GOLDEN=1` rewrites it.
+fn golden(name: &str, text: &str) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("golden/savepoints").join(name);
+    if std::env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1") {
+        fs::write(&file, text).expect("the golden file can be written");
+    }
+    assert_eq!(
+        fs::read_to_string(&file).unwrap_or_default(),
+        text,
+        "{name}: not as expected (UPDATE_GOLDEN=1 rewrites)"
+    );
+}
+
 #[test]
 fn a_job_goes_from_2_to_5_to_1_subtasks_under_load_and_its_output_is_exact() {
     let place = Place::new(PLAIN);
@@ -370,6 +399,19 @@ fn nodes_come_with_nothing_and_go_only_when_they_are_named() {
     assert!(said.contains("\"copy\""), "{said}");
     let said = place.ok(&["check", "pipeline.toml", "--from", "with", "--drop-state", "copy"]);
     assert!(said.lines().any(|line| line.contains("copy") && line.contains("dropped")), "{said}");
+    // The whole answer, as people and as programs get it.
+    place.write(Shape { rate: None, parallelism: (2, 5, 3), ..PLAIN });
+    let args = ["check", "pipeline.toml", "--from", "with", "--drop-state", "copy"];
+    golden("check-from.txt", &state_table(&place.ok(&args)));
+    let (_, refused, _) = place.run(&args[..4]);
+    golden("check-from-refused.txt", &state_table(&refused));
+    let report: Value = serde_json::from_str(&place.ok(&[&args[..], &["--json"]].concat())).expect("JSON");
+    let node = |name: &str| {
+        let nodes = report["state"]["nodes"].as_array().expect("nodes");
+        nodes.iter().find(|node| node["node"] == name).unwrap_or_else(|| panic!("{name}: {report}")).clone()
+    };
+    assert_eq!((&node("count")["verdict"], &node("count")["parallelism"]), (&Value::from("moved"), &Value::from(5)));
+    assert_eq!((&node("copy")["verdict"], &node("copy")["parallelism"]), (&Value::from("dropped"), &Value::Null));
     place.ok(&["run", "--quiet", "pipeline.toml", "--drop-state", "copy"]);
     assert_whole(&place.out());
 }

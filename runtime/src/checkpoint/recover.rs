@@ -206,7 +206,8 @@ pub struct Restorable {
     pub manifest: Manifest,
     /// All of its output is known to be published.
     pub committed: bool,
-    /// Epochs after it that were completed in this history and can still be seen, ascending.
+    /// Epochs after it of which this history still has a trace, be it only the mark of their commit, ascending. Only if it was asked for by
+    /// its epoch.
     pub later: Vec<Epoch>,
 }
 
@@ -243,8 +244,14 @@ pub async fn look_for(store: &Store, job: &str, from: Option<Epoch>) -> Result<O
             (None, None) => None,
         };
         return match (found, from) {
-            (Some((manifest, committed)), _) => {
-                let later = have.into_iter().filter(|epoch| *epoch > manifest.epoch).collect();
+            (Some((manifest, committed)), None) => Ok(Some(Restorable { manifest, committed, later: Vec::new() })),
+            (Some((manifest, committed)), Some(_)) => {
+                // A manifest that cannot be read was committed all the same, if it is marked.
+                let marked = numbers(&store.store().list(&store.committed_folder()).await?).into_iter().map(Epoch);
+                let mut later: Vec<Epoch> =
+                    have.into_iter().chain(marked).filter(|epoch| *epoch > manifest.epoch).collect();
+                later.sort_unstable();
+                later.dedup();
                 Ok(Some(Restorable { manifest, committed, later }))
             }
             (None, None) => Ok(None),

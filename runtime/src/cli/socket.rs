@@ -269,12 +269,24 @@ pub(super) struct Found {
 pub(super) async fn find(key: &JobKey) -> Result<Option<Found>, Error> {
     let failed = |e| Error::new(ErrorKind::Store, "running jobs cannot be looked for").caused_by(e);
     let mut found: Option<Found> = None;
+    let mut silent = false;
     for path in sockets(key).map_err(failed)? {
         let answer = tokio::time::timeout(PATIENCE, ask_at(&path, &Request::Status)).await;
-        let Ok(Some(Ok(AnswerLine { ok: Some(Answer::Status(status)), .. }))) = answer else { continue };
+        let status = match answer {
+            Ok(Some(Ok(AnswerLine { ok: Some(Answer::Status(status)), .. }))) => status,
+            Err(_) => {
+                silent = true;
+                continue;
+            }
+            Ok(_) => continue,
+        };
         if found.as_ref().is_none_or(|other| other.status.generation < status.generation) {
             found = Some(Found { path, status: *status });
         }
+    }
+    if found.is_none() && silent {
+        let message = format!("a process runs the job here and does not answer within {PATIENCE:?}");
+        return Err(Error::new(ErrorKind::Job, message).help("it may be waiting for its store or a sink: ask again"));
     }
     Ok(found)
 }
