@@ -22,14 +22,14 @@
 //!
 //! | | invariant | kept in |
 //! | --- | --- | --- |
-//! | I1 | a manifest's packs are durable before it is put, and whole | `publish.rs`, `pack.rs`, `local.rs` |
+//! | I1 | a manifest's packs are durable before it is put, and whole | `publish.rs`, `pack.rs`, `storage/local.rs` |
 //! | I2 | sources, operators and sinks come from one manifest | `manifest.rs`: it is flat |
 //! | I4 | a commit needs a manifest | `publish.rs`: [`CommitPermit`] |
 //! | I5 | what no manifest names is never visible | `publish.rs`: a permit is for one manifest and what it names |
 //! | I6 | entries form one chain | `objects.rs`: `settle`; `decide.rs` |
 //! | I7 | nothing is committed or deleted after a later claim or below the boundary | `decide.rs`: `fence` |
 //! | I8 | a manifest names new packs of its own run, or its parent's | `decide.rs`: `publishable` |
-//! | I9 | garbage is found without a clock and without counting | `gc.rs`, `decide.rs`: `is_garbage` |
+//! | I9 | garbage is found without a clock and without counting; what is pinned is kept | `gc.rs`, `decide.rs`: `is_garbage`; `savepoint.rs`: `pin` |
 //! | I10 | a job never silently starts empty | `recover.rs`, `decide.rs`: `begin` |
 //! | I11 | timers, watermarks and ended inputs are in the cut | `manifest.rs`: `progress`, `watermark` |
 //! | I13 | n + 1 is not put before n is marked | `decide.rs`: `publishable` |
@@ -50,30 +50,40 @@
 //! | in the collector, after the boundary | the next collection deletes the rest |
 //! | never, but sleeps, and wakes up after others went on | it is fenced: its next put, permit or deletion finds the claim or the boundary |
 //!
-//! Power may go instead of the process: see `local.rs` for what a local disk needs.
+//! Power may go instead of the process: see `storage/local.rs` for what a local disk needs.
 
+#[cfg(test)]
+pub(crate) mod auditor;
+mod content;
 mod decide;
+mod diff;
 mod envelope;
 mod error;
+mod export;
+#[cfg(test)]
+pub(crate) mod faulty;
 mod gc;
 mod inspect;
-mod local;
 mod log;
 mod manifest;
 mod objects;
 mod pack;
 mod publish;
 mod recover;
+mod savepoint;
 mod segment;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use content::{ChunkContent, StateContent, state_content};
+pub use diff::{Difference, diff};
 pub use error::{Cause, CheckpointError, PublishError, Superseder};
-pub use gc::{Collected, collect};
+pub use export::{ExportFile, Exported, check_import, check_job, export_savepoint, import, open_export};
+pub use gc::{Collected, Swept, collect, sweep};
 pub use inspect::{EntryKind, EntrySummary, Report, history, read_manifest, verify};
 pub use manifest::{
     COMMITTABLES_MAX, Manifest, NODES_MAX, NodeEntry, NodeKind, OPAQUE_BYTES_MAX, POSITIONS_MAX, PluginEntry,
@@ -82,5 +92,10 @@ pub use manifest::{
 pub use objects::{JobStore, PLUGIN_BYTES_MAX, Store};
 pub use pack::{CHUNK_BYTES_MAX, PACK_BYTES_MAX, PACK_CHUNKS_MAX, Pack, PackBuilder, PackName};
 pub use publish::{CommitPermit, Run};
-pub use recover::{Begun, Start, begin};
+pub use recover::{Begun, Restorable, Start, begin, give_up, look_for, open_tip};
+pub(crate) use savepoint::pin;
+pub use savepoint::{
+    Freed, Savepoint, check_savepoint_name, create_savepoint, delete_savepoint, find_savepoint, list_savepoints,
+    missing_plugins,
+};
 pub use segment::{SEGMENTS_MAX, SegmentRef, SegmentSet, read_segments, reading_order};

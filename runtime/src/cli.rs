@@ -7,13 +7,22 @@ use clap::{Parser, Subcommand};
 
 use crate::error::Error;
 
+mod control;
+mod diff;
+mod gc;
 mod inspect;
 mod metrics;
 mod output;
 mod pipeline;
 pub mod plugin;
 mod progress;
+mod replay;
 mod run;
+mod savepoint;
+mod sink;
+mod socket;
+mod start_from;
+mod txn;
 
 pub use output::start_logging;
 
@@ -27,7 +36,7 @@ pub struct Cli {
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done; 1 the job failed; 2 wrong call or pipeline file; 3 a plugin cannot be used; 4 what is stored cannot be used; \
-5 the store or a file system does not answer; 6 a newer run of the job took over.
+5 the store or a file system does not answer; 6 a newer run of the job took over; 7 a replay differs from what is recorded.
 
 WEIR_LOG sets what is logged to standard error: error, warn, info (the default), debug, trace; or by module, \
 as in WEIR_LOG=weir::job=debug.";
@@ -41,9 +50,24 @@ enum Command {
     /// Make, build and look into plugins
     #[command(subcommand)]
     Plugin(plugin::PluginCommand),
-    /// Look at checkpoints
+    /// Look at checkpoints, take one, change their settings
     #[command(subcommand)]
     Checkpoint(inspect::CheckpointCommand),
+    /// Do a past epoch again and print what one node received and emitted, record by record
+    Replay(replay::ReplayArgs),
+    /// Keep checkpoints under a name, to start from them later or elsewhere
+    #[command(subcommand)]
+    Savepoint(savepoint::SavepointCommand),
+    /// Say how a job is getting on
+    Status(control::StatusArgs),
+    /// Stop a running job with a last checkpoint
+    Stop(control::StopArgs),
+    /// Look at, finish or give up what a stopped job has prepared and not committed
+    #[command(subcommand)]
+    Txn(txn::TxnCommand),
+    /// Read what an object sink has published
+    #[command(subcommand)]
+    Sink(sink::SinkCommand),
 }
 
 impl Cli {
@@ -58,6 +82,12 @@ impl Cli {
             Command::Check(args) => args.run(),
             Command::Plugin(command) => command.run(),
             Command::Checkpoint(command) => command.run(),
+            Command::Replay(args) => args.run(),
+            Command::Savepoint(command) => command.run(),
+            Command::Status(args) => args.run(),
+            Command::Stop(args) => args.run(),
+            Command::Txn(command) => command.run(),
+            Command::Sink(command) => command.run(),
         }
     }
 }

@@ -12,14 +12,19 @@ mod file_sink;
 mod file_source;
 mod generator;
 mod json_text;
+mod object;
+mod replay;
 mod stdout;
 
 use std::path::Path;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
 pub use crate::model::Guarantee;
 pub use blackhole::{Blackhole, Tally};
+pub use object::{CommittedObject, Reader as ObjectReader};
+pub use replay::{Content, content, open_replayed_sink};
 pub use stdout::StdoutSink;
 
 use crate::model::{Batch, BatchLimit, CommitIdentity, Committable, Epoch, Generation, JobId, SplitPosition};
@@ -39,6 +44,10 @@ pub fn open_source(
     context: &TaskContext,
     positions: &[SplitPosition],
 ) -> Result<Box<dyn Source>, ConnectorError> {
+    #[cfg(test)]
+    if let Some(place) = crate::simulation::place() {
+        return Ok(place.open_source(context, positions));
+    }
     Ok(match &spec.connector {
         SourceConnector::File(file) => {
             Box::new(file_source::FileSource::open(spec, file, dir, context, positions)?) as Box<dyn Source>
@@ -53,9 +62,14 @@ pub fn open_source(
 ///
 /// [`ConnectorErrorKind::Mismatch`] if the destination belongs to another job or node;
 /// [`ConnectorErrorKind::Transient`] if it could not be made ready.
-pub fn open_sink(spec: &SinkSpec, dir: &Path, context: &TaskContext) -> Result<Box<dyn Sink>, ConnectorError> {
+pub async fn open_sink(spec: &SinkSpec, dir: &Path, context: &TaskContext) -> Result<Box<dyn Sink>, ConnectorError> {
+    #[cfg(test)]
+    if let Some(place) = crate::simulation::place() {
+        return Ok(place.open_sink(context));
+    }
     Ok(match &spec.connector {
         SinkConnector::File(file) => Box::new(file_sink::FileSink::open(file, dir, context)?) as Box<dyn Sink>,
+        SinkConnector::Object(object) => Box::new(object::ObjectSink::open(object, dir, context).await?),
         SinkConnector::Stdout(format) => Box::new(StdoutSink::new(*format, Box::new(std::io::stdout()))),
         SinkConnector::Blackhole => Box::new(Blackhole::new()),
     })
@@ -69,10 +83,29 @@ pub fn open_sink(spec: &SinkSpec, dir: &Path, context: &TaskContext) -> Result<B
 ///
 /// [`ConnectorErrorKind::Transient`] if the path of the sink cannot be made absolute.
 pub fn committer(spec: &SinkSpec, dir: &Path, job: JobId) -> Result<Option<Box<dyn Committer>>, ConnectorError> {
+    #[cfg(test)]
+    if let Some(place) = crate::simulation::place() {
+        return Ok(Some(place.committer(job)));
+    }
     Ok(match &spec.connector {
         SinkConnector::File(file) => Some(Box::new(file_commit::FileCommitter::new(file, dir, job)?)),
+        SinkConnector::Object(object) => Some(Box::new(object::ObjectCommitter::new(object, dir, job)?)),
         SinkConnector::Stdout(_) | SinkConnector::Blackhole => None,
     })
+}
+
+/// What publishes committables, or gives them up, without knowing the pipeline that made them: they say themselves where they
+/// go. It collects nothing.
+pub fn committer_of(committables: &[Committable], job: JobId) -> Box<dyn Committer> {
+    #[cfg(test)]
+    if let Some(place) = crate::simulation::place() {
+        return place.committer(job);
+    }
+    if committables.iter().any(|committable| object::is_committable(&committable.data)) {
+        Box::new(object::ObjectCommitter::anywhere(job))
+    } else {
+        Box::new(file_commit::FileCommitter::anywhere(job))
+    }
 }
 
 /// Finds out whether a new history of a job could write to a sink: before the old one is left.
@@ -80,9 +113,10 @@ pub fn committer(spec: &SinkSpec, dir: &Path, job: JobId) -> Result<Option<Box<d
 /// # Errors
 ///
 /// [`ConnectorErrorKind::Mismatch`] if the destination holds the output of another history.
-pub fn check_unowned(spec: &SinkSpec, dir: &Path) -> Result<(), ConnectorError> {
+pub async fn check_unowned(spec: &SinkSpec, dir: &Path) -> Result<(), ConnectorError> {
     match &spec.connector {
         SinkConnector::File(file) => file_sink::check_unowned(file, dir),
+        SinkConnector::Object(object) => object::check_unowned(object, dir).await,
         SinkConnector::Stdout(_) | SinkConnector::Blackhole => Ok(()),
     }
 }
@@ -90,7 +124,7 @@ pub fn check_unowned(spec: &SinkSpec, dir: &Path) -> Result<(), ConnectorError> 
 /// What a sink can promise.
 pub fn guarantee(connector: &SinkConnector) -> Guarantee {
     match connector {
-        SinkConnector::File(_) => Guarantee::ExactlyOnce,
+        SinkConnector::File(_) | SinkConnector::Object(_) => Guarantee::ExactlyOnce,
         SinkConnector::Stdout(_) | SinkConnector::Blackhole => Guarantee::AtLeastOnce,
     }
 }
@@ -130,6 +164,54 @@ pub trait Source: Send {
     /// Up to where records were handed out by `poll`: opening at these positions gives exactly those that come
     /// after. Ended splits stay in the list, so that they are not read again.
     fn positions(&self) -> Vec<SplitPosition>;
+
+    /// How the last poll came to what it gave, in the source's own words for [`repeat`](Self::repeat): whatever its
+    /// position depends on beyond the number of records. Empty where that number says it all. Asked once after each poll, and once
+    /// before the first.
+    fn trace(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// Polls again as it did then: gives the same records, well-formed or not, and is at the same position afterwards. `count` is how many
+    /// there were with those that were rejected or skipped, `trace` what [`trace`](Self::trace) said. Whoever calls checks the
+    /// number. A source that never says anything in `trace` need not write this.
+    async fn repeat(&mut self, count: u64, _trace: &[u8]) -> Result<Polled, ConnectorError> {
+        poll_count(self, count).await
+    }
+
+    /// Whether somebody else could change what stands at a position. Then a replay looks at every byte.
+    fn may_change(&self) -> bool {
+        true
+    }
+}
+
+/// Polls until there are so many records, or no more come.
+async fn poll_count<S: Source + ?Sized>(source: &mut S, count: u64) -> Result<Polled, ConnectorError> {
+    let (mut records, mut rejected, mut skipped) = (Batch::default(), Batch::default(), 0);
+    loop {
+        let given = (records.len() + rejected.len()) as u64 + skipped;
+        let left = usize::try_from(count.saturating_sub(given)).unwrap_or(usize::MAX);
+        if left == 0 {
+            return Ok(Polled::Records { records, rejected, skipped });
+        }
+        match source.poll(BatchLimit { records: left, bytes: usize::MAX }).await? {
+            Polled::Records { records: more, rejected: more_rejected, skipped: more_skipped } => {
+                append(&mut records, more);
+                append(&mut rejected, more_rejected);
+                skipped += more_skipped;
+            }
+            Polled::Pending(Duration::ZERO) => {}
+            Polled::Pending(_) | Polled::End => return Ok(Polled::Records { records, rejected, skipped }),
+        }
+    }
+}
+
+fn append(batch: &mut Batch, more: Batch) {
+    if batch.is_empty() {
+        *batch = more;
+    } else {
+        (0..more.len()).for_each(|row| batch.push_row(&more, row));
+    }
 }
 
 /// A subtask of a sink.
@@ -163,9 +245,67 @@ pub trait Committer: Send + Sync {
         committables: &[Committable],
     ) -> Result<Committed, ConnectorError>;
 
+    /// Looks at what a commit would do, and changes nothing.
+    async fn look(&self, identity: &CommitIdentity, committables: &[Committable]) -> Result<Looked, ConnectorError>;
+
+    /// Makes sure that the committables never become visible, also not by a run that has a permit to commit them and was asleep
+    /// since: one of the two happens, and this says which. Repeating it changes nothing.
+    async fn abandon(
+        &self,
+        identity: &CommitIdentity,
+        committables: &[Committable],
+    ) -> Result<Abandoned, ConnectorError>;
+
+    /// What [`collect`](Self::collect) would remove.
+    async fn leftovers(&self, generation: Generation) -> Result<Vec<Leftover>, ConnectorError>;
+
     /// Removes what runs before `generation` staged. Called when the checkpoint that this run starts from has been
     /// committed, so nothing of it will ever be visible.
     async fn collect(&self, generation: Generation) -> Result<(), ConnectorError>;
+}
+
+/// What a commit would find.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Looked {
+    /// Where the output goes.
+    pub destination: String,
+    /// It is visible already.
+    pub published: bool,
+    /// It was given up, and never will be.
+    pub given_up: bool,
+    /// What was staged; once it is published, where it was.
+    pub staged: Vec<StagedFile>,
+}
+
+/// A file or an object that was staged.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct StagedFile {
+    /// Where it is.
+    pub name: String,
+    /// How long it has to be.
+    pub bytes: u64,
+    /// How many records it holds.
+    pub records: u64,
+    /// How long it is; none if it is not there.
+    pub found: Option<u64>,
+}
+
+/// Something staged that nobody will ever publish.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Leftover {
+    /// Where it is.
+    pub name: String,
+    /// How long it is.
+    pub bytes: u64,
+}
+
+/// How giving up went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Abandoned {
+    /// It will never be visible.
+    Done,
+    /// It is visible already.
+    AlreadyPublished,
 }
 
 /// What a commit found.

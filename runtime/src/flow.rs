@@ -12,7 +12,7 @@
 //! `operator`, `sink`. This file turns a [`Plan`] into tasks: which stages share one, which channels join them, and
 //! what each of them is restored from.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -28,24 +28,29 @@ mod inbox;
 mod operator;
 mod pace;
 mod report;
+mod rescale;
+pub mod schedule;
 mod sink;
 mod source;
 mod stage;
 mod task;
 
 pub use channel::{Closed, Receiver, Sender, channel};
-pub use context::FlowContext;
+pub use context::{FlowContext, Seen, Tap};
 pub use error::TaskError;
 pub use exchange::{Exchange, KeyFault, Keying};
 pub use inbox::{Action, Inbox, InboxFault, InboxState, Incoming, InputState};
 pub use report::{CutTimings, Event, Progress};
+pub use rescale::{Carried, carry_over};
+pub use stage::OperatorCall;
 
-use crate::checkpoint::{Manifest, NodeEntry, SegmentSet, SubtaskEntry, read_segments};
+use crate::checkpoint::{JobStore, Manifest, NodeEntry, SegmentSet, SubtaskEntry, read_segments};
 use crate::connector::{self, TaskContext};
 use crate::model::{Barrier, Descriptor, JobId, NodeName, StateKind, TaskId, TaskInfo, groups_of_subtask};
 use crate::plan::{Edge, ExchangeKind, NodeKind, OnError, OutPort, PipelineSpec, Plan};
-use crate::plugin::{Operator, OperatorError};
+use crate::plugin::{HostCut, Operator, OperatorError};
 use operator::OperatorStage;
+use schedule::{Course, Segment};
 use sink::SinkStage;
 use source::{SourceTask, Timing};
 use stage::{Body, Chain, OutputEdge, Stage, Target};
@@ -86,10 +91,35 @@ pub struct Blueprint<'a> {
     pub code: &'a BTreeMap<NodeName, OperatorCode>,
     /// The job's history.
     pub job_id: JobId,
-    /// The checkpoint to go on from.
+    /// The checkpoint to go on from, in the shape of `plan`: see [`carry_over`].
     pub restore: Option<&'a Manifest>,
+    /// What is to be done again instead of going on.
+    pub replay: Option<Replayed<'a>>,
+    /// Nodes whose next snapshot has to be full: what they are restored from is not what one of their subtasks wrote.
+    pub full: &'a BTreeSet<NodeName>,
     /// What all tasks share.
     pub context: Arc<FlowContext>,
+}
+
+/// An epoch that is done again: tasks follow the schedules of a checkpoint, sinks publish nothing, and what is uploaded goes to the store of the
+/// [`FlowContext`], which is not that of the job.
+#[derive(Clone, Copy, Debug)]
+pub struct Replayed<'a> {
+    /// The checkpoint at its end.
+    pub to: &'a Manifest,
+    /// Where the state of the checkpoint at its beginning is.
+    pub store: &'a JobStore,
+}
+
+impl Replayed<'_> {
+    /// What a subtask has to follow.
+    fn segments(&self, task: &TaskId) -> Result<Vec<Segment>, TaskError> {
+        let node = self.to.node(task.node.as_str());
+        let entry = node.and_then(|node| node.subtasks.get(task.subtask as usize));
+        let refuse = |reason| TaskError::Restore { task: task.clone(), reason };
+        let entry = entry.ok_or_else(|| refuse(format!("checkpoint {} holds nothing of it", self.to.epoch)))?;
+        schedule::decode(&entry.schedule).map_err(refuse)
+    }
 }
 
 /// The tasks of a job, not started yet.
@@ -184,10 +214,19 @@ impl Blueprint<'_> {
                         .map_err(|reason| TaskError::Restore { task: id.clone(), reason })?;
                     task.restore(&progress, entry.records);
                 }
-                Box::pin(task.run())
+                match &self.replay {
+                    Some(replay) => {
+                        Box::pin(task.replay(replay.segments(&id)?, self.restore.map(|manifest| manifest.epoch)))
+                    }
+                    None => Box::pin(task.run()),
+                }
             }
             NodeKind::Operator(_) | NodeKind::Sink(_) => {
-                Box::pin(InboxTask::new(chain, wires.take_receivers(self, head, subtask)).run())
+                let task = InboxTask::new(chain, wires.take_receivers(self, head, subtask));
+                match &self.replay {
+                    Some(replay) => Box::pin(task.replay(replay.segments(&id)?)),
+                    None => Box::pin(task.run()),
+                }
             }
         };
         tasks.tasks.push((id, task));
@@ -198,31 +237,40 @@ impl Blueprint<'_> {
         let planned = &self.plan.nodes[node];
         let task = TaskId { node: planned.name.clone(), subtask };
         let entry = self.entry(node, subtask)?;
-        let inputs = self.inputs(node, subtask);
+        let inputs = inputs_of(self.plan, node, subtask);
         let ports: Vec<u32> = inputs.iter().map(|input| input.to_port).collect();
         let input_names: Vec<String> = inputs.into_iter().map(|input| input.name).collect();
         let mut inbox = Inbox::new(&ports);
-        let mut wake_at = None;
+        let (mut wake_at, mut host) = (None, HostCut::default());
         if let (Some((_, entry)), true) = (entry, !matches!(planned.kind, NodeKind::Source(_))) {
             let restored = restore_inbox(&mut inbox, &input_names, entry);
-            wake_at = restored.map_err(|reason| TaskError::Restore { task: task.clone(), reason })?;
+            (wake_at, host) = restored.map_err(|reason| TaskError::Restore { task: task.clone(), reason })?;
         }
         let records = entry.map_or(0, |(_, entry)| entry.records);
         let (body, on_reject) = match planned.kind {
             NodeKind::Source(index) => (Body::Source, self.spec.sources[index].on_error),
             NodeKind::Operator(index) => {
-                let operator = self.open_operator(&task, planned.parallelism, entry, wake_at, records).await?;
+                let operator = self.open_operator(&task, planned.parallelism, entry, (wake_at, host), records).await?;
                 (Body::Operator(Box::new(operator)), self.spec.operators[index].on_reject)
             }
             NodeKind::Sink(index) => {
-                let sink =
-                    connector::open_sink(&self.spec.sinks[index], &self.spec.dir, &self.task_context(node, subtask))
-                        .map_err(|e| TaskError::connector(&task, e))?;
+                let spec = &self.spec.sinks[index];
+                let sink = match self.replay {
+                    Some(_) => connector::open_replayed_sink(spec),
+                    None => connector::open_sink(spec, &self.spec.dir, &self.task_context(node, subtask))
+                        .await
+                        .map_err(|e| TaskError::connector(&task, e))?,
+                };
                 (Body::Sink(Box::new(SinkStage::new(sink, records))), OnError::Fail)
             }
         };
         let metrics = self.context.metrics.node(&planned.name);
-        Ok(Stage { task, inbox, input_names, body, outputs: Vec::new(), metrics, on_reject, aligning_since: None })
+        let course = match &self.replay {
+            Some(replay) => Course::following(replay.segments(&task)?),
+            None => Course::default(),
+        };
+        let (outputs, aligning_since) = (Vec::new(), None);
+        Ok(Stage { task, inbox, input_names, body, outputs, metrics, on_reject, course, aligning_since })
     }
 
     async fn open_operator(
@@ -230,7 +278,7 @@ impl Blueprint<'_> {
         task: &TaskId,
         parallelism: u32,
         entry: Option<(&NodeEntry, &SubtaskEntry)>,
-        wake_at: Option<i64>,
+        (wake_at, host): (Option<i64>, HostCut),
         records: u64,
     ) -> Result<OperatorStage, TaskError> {
         let refuse = |reason: String| TaskError::Restore { task: task.clone(), reason };
@@ -250,6 +298,7 @@ impl Blueprint<'_> {
         let failed = |while_doing: &str, source| TaskError::opening(task, while_doing, source);
         let mut operator = (code.open)(info).await.map_err(|e| failed("while it was opened", e))?;
         let mut segments = None;
+        operator.resume_from(host);
         if let Some((node, entry)) = entry {
             if !entry.segments.is_empty() {
                 let written = node.plugin.as_ref().map_or(0, |plugin| plugin.state_version);
@@ -263,29 +312,33 @@ impl Blueprint<'_> {
                         readable.end()
                     )));
                 }
-                let chunks = read_segments(&self.context.store, &entry.segments).await;
+                let store = self.replay.as_ref().map_or(&self.context.store, |replay| replay.store);
+                let chunks = read_segments(store, &entry.segments).await;
                 let chunks = chunks.map_err(|e| TaskError::state(task, e))?;
                 operator.restore(written, chunks).await.map_err(|e| failed("while its state was restored", e))?;
             }
-            segments = Some(SegmentSet::new(entry.segments.clone()));
+            // Without segments to add to, the next snapshot is full.
+            let carried = !self.full.contains(&task.node);
+            segments = Some(SegmentSet::new(if carried { entry.segments.clone() } else { Vec::new() }));
         }
         let stateful = code.descriptor.state != StateKind::Stateless;
         Ok(OperatorStage::new(operator, stateful, segments, wake_at, records))
     }
 
-    /// What the checkpoint holds for a subtask.
+    /// What the checkpoint holds for a subtask; nothing for a node that was added since.
     fn entry(&self, node: usize, subtask: u32) -> Result<Option<(&NodeEntry, &SubtaskEntry)>, TaskError> {
         let Some(manifest) = self.restore else { return Ok(None) };
         let planned = &self.plan.nodes[node];
-        let refuse = |reason| TaskError::Restore { task: TaskId { node: planned.name.clone(), subtask }, reason };
-        let found = manifest.nodes.iter().find(|entry| entry.name == planned.name);
-        let entry = found.ok_or_else(|| refuse(format!("checkpoint {} holds nothing for it", manifest.epoch)))?;
+        let Some(entry) = manifest.nodes.iter().find(|entry| entry.name == planned.name) else { return Ok(None) };
         match entry.subtasks.get(subtask as usize) {
             Some(own) if entry.parallelism == planned.parallelism => Ok(Some((entry, own))),
-            _ => Err(refuse(format!(
-                "checkpoint {} was taken with parallelism {}, and the pipeline has {}",
-                manifest.epoch, entry.parallelism, planned.parallelism
-            ))),
+            _ => Err(TaskError::Restore {
+                task: TaskId { node: planned.name.clone(), subtask },
+                reason: format!(
+                    "checkpoint {} was not carried over from parallelism {} to {}: this is a fault in weir",
+                    manifest.epoch, entry.parallelism, planned.parallelism
+                ),
+            }),
         }
     }
 
@@ -297,26 +350,6 @@ impl Blueprint<'_> {
             on_error: edge.on_error,
             edge: format!("{} -> {}", name(edge.from), name(edge.to)),
         }
-    }
-
-    /// The inputs of a subtask, in the order of its inbox.
-    fn inputs(&self, node: usize, subtask: u32) -> Vec<Input> {
-        let mut inputs = Vec::new();
-        for (index, edge) in self.plan.edges.iter().enumerate().filter(|(_, edge)| edge.to == node) {
-            let from = &self.plan.nodes[edge.from];
-            let port = match edge.port {
-                OutPort::Rejected => "rejected",
-                OutPort::Data(port) => from.output_ports.get(port as usize).map_or("out", String::as_str),
-            };
-            for sender in 0..from.parallelism {
-                if edge.exchange == ExchangeKind::Forward && sender != subtask {
-                    continue;
-                }
-                let name = format!("{}[{sender}].{port} -> {}", from.name, edge.to_port);
-                inputs.push(Input { edge: index, sender, to_port: edge.to_port, name });
-            }
-        }
-        inputs
     }
 
     fn task_context(&self, node: usize, subtask: u32) -> TaskContext {
@@ -337,6 +370,26 @@ struct Input {
     sender: u32,
     to_port: u32,
     name: String,
+}
+
+/// The inputs of a subtask, in the order of its inbox.
+fn inputs_of(plan: &Plan, node: usize, subtask: u32) -> Vec<Input> {
+    let mut inputs = Vec::new();
+    for (index, edge) in plan.edges.iter().enumerate().filter(|(_, edge)| edge.to == node) {
+        let from = &plan.nodes[edge.from];
+        let port = match edge.port {
+            OutPort::Rejected => "rejected",
+            OutPort::Data(port) => from.output_ports.get(port as usize).map_or("out", String::as_str),
+        };
+        for sender in 0..from.parallelism {
+            if edge.exchange == ExchangeKind::Forward && sender != subtask {
+                continue;
+            }
+            let name = format!("{}[{sender}].{port} -> {}", from.name, edge.to_port);
+            inputs.push(Input { edge: index, sender, to_port: edge.to_port, name });
+        }
+    }
+    inputs
 }
 
 /// The channels of a job, until the tasks at their ends take them: by edge, sender and receiver.
@@ -369,14 +422,15 @@ impl Wires {
     }
 
     fn take_receivers(&mut self, blueprint: &Blueprint<'_>, node: usize, subtask: u32) -> Vec<Receiver> {
-        let inputs = blueprint.inputs(node, subtask);
+        let inputs = inputs_of(blueprint.plan, node, subtask);
         inputs.iter().filter_map(|input| self.receivers.remove(&(input.edge, input.sender, subtask))).collect()
     }
 }
 
-/// Puts back what a cut holds of an inbox, by the names of its inputs. Says when the operator asked to be woken.
-fn restore_inbox(inbox: &mut Inbox, names: &[String], entry: &SubtaskEntry) -> Result<Option<i64>, String> {
-    let Progress::Inbox { inputs, state, wake_at } = Progress::decode(&entry.progress)? else {
+/// Puts back what a cut holds of an inbox, by the names of its inputs. Says when the operator asked to be woken, and what it had of
+/// the host.
+fn restore_inbox(inbox: &mut Inbox, names: &[String], entry: &SubtaskEntry) -> Result<(Option<i64>, HostCut), String> {
+    let Progress::Inbox { inputs, state, wake_at, host } = Progress::decode(&entry.progress)? else {
         return Err("the checkpoint holds the progress of a source for it".into());
     };
     let mut ordered = Vec::with_capacity(names.len());
@@ -390,7 +444,7 @@ fn restore_inbox(inbox: &mut Inbox, names: &[String], entry: &SubtaskEntry) -> R
         return Err(format!("the checkpoint knows inputs that it has no more: {}", inputs.join(", ")));
     }
     inbox.restore(&InboxState { inputs: ordered, watermark: state.watermark });
-    Ok(wake_at)
+    Ok((wake_at, host))
 }
 
 /// What a guest gets as its seed: the same for a subtask in every run of a job.

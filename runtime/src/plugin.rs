@@ -33,6 +33,7 @@ pub use load::{HostOptions, Plugin, PluginHost};
 pub use metrics::{Metric, MetricValue};
 
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 
 use crate::model::{Batch, Chunk, Epoch, Scope, SegmentKind, SnapshotMode, Timestamp};
 
@@ -61,6 +62,15 @@ impl Output {
         self.more = false;
         self.recycled = 0;
     }
+}
+
+/// What an operator has had of the host and a cut has to hold, so that it goes on from there (I11, I12).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostCut {
+    /// How often it drew random bytes.
+    pub draws: u64,
+    /// The last processing time that it saw, in microseconds since the Unix epoch; 0 before it saw any.
+    pub seen: Timestamp,
 }
 
 /// Takes the chunks of a snapshot, in the order in which they are written.
@@ -106,6 +116,25 @@ pub trait Operator: Send {
 
     /// Takes over state that a plugin of this state version wrote. Chunks come as `wit/snapshots.wit` says.
     async fn restore(&mut self, state_version: u32, chunks: Vec<Chunk>) -> Result<(), OperatorError>;
+
+    /// Whether the last of `process`, `advance`, `wake`, `finish` and `resume` looked at the time, so that it has to be recorded.
+    /// One that does not know says yes.
+    fn looked_at_time(&self) -> bool {
+        true
+    }
+
+    /// Whether its next snapshot will be a full one whatever is asked for.
+    fn owes_full(&self) -> bool {
+        false
+    }
+
+    /// What it has had of the host so far. An operator without imports has had nothing.
+    fn host_cut(&self) -> HostCut {
+        HostCut::default()
+    }
+
+    /// Goes on from a cut: called on a fresh instance, before `restore`.
+    fn resume_from(&mut self, _cut: HostCut) {}
 }
 
 /// Why a call failed.

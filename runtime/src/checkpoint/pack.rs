@@ -52,6 +52,12 @@ impl PackName {
         Self(Arc::new(Parts { generation, epoch, task, hash }))
     }
 
+    /// The name of a copy in another history of a job: of generation 0, which no run has.
+    pub(crate) fn adopted(&self) -> Self {
+        let Parts { epoch, task, hash, .. } = &*self.0;
+        Self::new(Generation(0), *epoch, task.clone(), *hash)
+    }
+
     /// The run that wrote it.
     pub fn generation(&self) -> Generation {
         self.0.generation
@@ -298,6 +304,13 @@ impl PackReader {
         } else {
             Err(format!("chunk {number} does not match its hash"))
         }
+    }
+
+    /// The hash and the length of a chunk that is there and matches its hash.
+    pub(crate) fn checked(&self, number: u32) -> Result<([u8; 32], u64), String> {
+        let data = self.chunk(number)?;
+        let hash = self.chunks.get(number as usize).map_or([0; 32], |entry| entry.hash);
+        Ok((hash, data.len() as u64))
     }
 
     /// Checks that chunks have as many bytes as a reference says.

@@ -62,6 +62,7 @@ pub struct Run {
     /// The next one to hand out.
     next_epoch: Epoch,
     pending: Option<Pending>,
+    given_up: Option<Box<Manifest>>,
 }
 
 /// The last complete checkpoint on the line of this run.
@@ -107,7 +108,17 @@ impl Run {
     ) -> Self {
         let tip = base.map(|(manifest, committed)| Tip::new(manifest, committed));
         let next_epoch = last_epoch.next();
-        Self { store, history, generation, last_seq: generation.0, tip, last_epoch, next_epoch, pending: None }
+        Self {
+            store,
+            history,
+            generation,
+            last_seq: generation.0,
+            tip,
+            last_epoch,
+            next_epoch,
+            pending: None,
+            given_up: None,
+        }
     }
 
     /// A run in the middle of its life, as the auditor of the simulation needs one.
@@ -123,6 +134,12 @@ impl Run {
         Self { last_seq, ..run }
     }
 
+    /// A run that has no entry in the log: see [`Mutant::ClaimOutsideTheLog`](crate::simulation::Mutant).
+    #[cfg(test)]
+    pub(super) fn outside_the_log(self) -> Self {
+        Self { last_seq: self.last_seq - 1, ..self }
+    }
+
     /// This run's number.
     pub fn generation(&self) -> Generation {
         self.generation
@@ -136,6 +153,16 @@ impl Run {
     /// Where tasks put their packs.
     pub fn store(&self) -> &JobStore {
         &self.store
+    }
+
+    /// A checkpoint that was complete and never committed, and that this run left behind when it began: its sinks have to make sure
+    /// that its output never becomes visible, before they stage anything.
+    pub fn given_up(&self) -> Option<&Manifest> {
+        self.given_up.as_deref()
+    }
+
+    pub(super) fn note_given_up(&mut self, manifest: Option<Box<Manifest>>) {
+        self.given_up = manifest;
     }
 
     /// Hands out the number of a new checkpoint attempt. Each is handed out once.
@@ -216,6 +243,13 @@ impl Run {
     pub async fn resolve(&mut self) -> Result<CommitPermit, PublishError> {
         let Some(pending) = &mut self.pending else { return self.permit_tip().await };
         let epoch = pending.manifest.epoch;
+        #[cfg(test)]
+        let early = match pending.written {
+            false if crate::simulation::mutant(crate::simulation::Mutant::FenceBeforePut) => {
+                self.store.fence_facts(self.history, pending.seq - 1).await.ok()
+            }
+            _ => None,
+        };
         if !pending.written {
             match self.store.store().settle(&self.store.log(pending.seq), &pending.bytes).await {
                 Ok(Created::Written) => pending.written = true,
@@ -233,6 +267,8 @@ impl Run {
             Ok(facts) => facts,
             Err(error) => return Err(PublishError::InDoubt { epoch, source: Some(error.into()) }),
         };
+        #[cfg(test)]
+        let facts = early.unwrap_or(facts);
         if let Some(by) = decide::fence(facts) {
             return Err(self.superseded(by));
         }
@@ -277,6 +313,11 @@ impl Run {
         if (permit.job_id, permit.generation) != (self.store.id(), self.generation) {
             return Err(CheckpointError::Refused(format!("the permit is of generation {}", permit.generation)));
         }
+        #[cfg(test)]
+        if crate::simulation::mutant(crate::simulation::Mutant::SecondOpenCommit) {
+            tip.committed = true;
+            return Ok(());
+        }
         let mark = Mark { job_id: permit.job_id, generation: permit.generation, number: permit.epoch.0 };
         // Whoever wrote it: that it is there is what counts.
         self.store.store().settle(&self.store.committed(permit.epoch), &mark.encode()?).await?;
@@ -308,7 +349,7 @@ impl Run {
     }
 
     /// Its last entry in the log.
-    pub(super) fn last_seq(&self) -> u64 {
+    pub(crate) fn last_seq(&self) -> u64 {
         self.last_seq
     }
 

@@ -29,7 +29,7 @@ const FOLD_ABOVE: usize = 8_192;
 const PACKS_READ_AT_ONCE: usize = 4;
 
 /// Chunks of one segment that lie side by side in a pack.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SegmentRef {
     /// Where it belongs.
     pub scope: Scope,
@@ -45,6 +45,15 @@ pub struct SegmentRef {
     pub chunks: u32,
     /// Their bytes.
     pub bytes: u64,
+}
+
+impl SegmentRef {
+    /// Some of its chunks, from the number `skip` on. Only for reading: how many bytes they have is an estimate, so no manifest
+    /// takes such a reference.
+    pub(crate) fn part(&self, skip: u32, chunks: u32) -> Self {
+        let bytes = u128::from(self.bytes) * u128::from(chunks) / u128::from(self.chunks.max(1));
+        Self { first_chunk: self.first_chunk + skip, chunks, bytes: bytes as u64, ..self.clone() }
+    }
 }
 
 /// The live segments of one subtask, in the order in which they were written.

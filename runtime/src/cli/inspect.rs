@@ -7,10 +7,12 @@ use serde::Serialize;
 
 use super::output::{Table, bytes, count, print, print_json, time};
 use super::pipeline::{open_store, read_spec};
+use super::socket::{JobKey, find};
 use crate::checkpoint::{EntryKind, EntrySummary, Manifest, NodeKind, Store, history, read_manifest, verify};
 use crate::error::{Error, ErrorKind};
 use crate::flow::Progress;
 use crate::model::{Epoch, SegmentKind, Timestamp};
+use crate::plan::CheckpointSpec;
 
 /// `weir checkpoint`.
 #[derive(Debug, Subcommand)]
@@ -19,25 +21,44 @@ pub(super) enum CheckpointCommand {
     List(ListArgs),
     /// Show what a checkpoint holds
     Show(EpochArgs),
-    /// Read a checkpoint whole and check every byte of it against its digests
-    Verify(EpochArgs),
+    /// Read a checkpoint whole and check every byte of it against its digests; or replay an epoch
+    Verify(VerifyArgs),
+    /// Have a running job take a checkpoint, and wait until it is committed
+    Now(super::control::NowArgs),
+    /// Change settings of a running job's checkpoints, until its process ends
+    Set(super::control::SetArgs),
+    /// Show what changed between two checkpoints, by node and key group
+    Diff(super::diff::DiffArgs),
+    /// Delete what no checkpoint needs any more; safe beside a running job
+    Gc(super::gc::GcArgs),
 }
 
 /// Which job.
 #[derive(Debug, Args)]
-struct JobArgs {
+pub(super) struct JobArgs {
     /// The pipeline file; it names the job and the store
     #[arg(required_unless_present = "store")]
-    pipeline: Option<PathBuf>,
+    pub(super) pipeline: Option<PathBuf>,
     /// The URL of the store, instead of a pipeline file
     #[arg(long, requires = "job", conflicts_with = "pipeline")]
     store: Option<String>,
     /// The name of the job, with --store
     #[arg(long, requires = "store")]
     job: Option<String>,
+    /// An option of the store, with --store, as in checkpoint.store_options; may be repeated
+    #[arg(long = "store-option", requires = "store", value_name = "KEY=VALUE", value_parser = parse_option)]
+    store_options: Vec<(String, String)>,
     /// Answer in JSON
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
+}
+
+/// `KEY=VALUE`.
+pub(super) fn parse_option(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
+        None => Err("write it as KEY=VALUE".into()),
+    }
 }
 
 /// `weir checkpoint list`.
@@ -50,7 +71,17 @@ pub(super) struct ListArgs {
     all: bool,
 }
 
-/// `weir checkpoint show` and `verify`.
+/// `weir checkpoint verify`.
+#[derive(Debug, Args)]
+pub(super) struct VerifyArgs {
+    #[command(flatten)]
+    epoch: EpochArgs,
+    /// Start from this checkpoint, do the epoch after it again, and compare what comes out with the next checkpoint; 0 begins where the job began
+    #[arg(long, value_name = "EPOCH", conflicts_with_all = ["epoch", "store"])]
+    replay: Option<u64>,
+}
+
+/// `weir checkpoint show`.
 #[derive(Debug, Args)]
 pub(super) struct EpochArgs {
     #[command(flatten)]
@@ -61,14 +92,42 @@ pub(super) struct EpochArgs {
 }
 
 impl JobArgs {
-    fn open(&self) -> Result<(Store, String), Error> {
+    pub(super) fn open(&self) -> Result<(Store, String), Error> {
         if let (Some(store), Some(job)) = (&self.store, &self.job) {
             let here = std::env::current_dir().unwrap_or_default();
-            return Ok((Store::open(store, &here)?, job.clone()));
+            let options = self.store_options.iter().cloned().collect();
+            return Ok((Store::open_with(store, &here, &options)?, job.clone()));
         }
         let path = self.pipeline.as_deref().ok_or_else(|| Error::new(ErrorKind::Usage, "no pipeline file is named"))?;
         let (_, spec) = read_spec(path)?;
         Ok((open_store(&spec)?, spec.name))
+    }
+}
+
+impl JobArgs {
+    /// Fails if a process on this machine runs the job.
+    pub(super) async fn check_stopped(&self) -> Result<(), Error> {
+        let (key, job) = match (&self.store, &self.job, &self.pipeline) {
+            (Some(store), Some(job), _) => {
+                let here = std::env::current_dir().unwrap_or_default();
+                let store_options = self.store_options.iter().cloned().collect();
+                let spec = CheckpointSpec { store: store.clone(), store_options, ..CheckpointSpec::default() };
+                (JobKey::new(&spec.place(), &here, job), job.clone())
+            }
+            (_, _, Some(path)) => {
+                let (_, spec) = read_spec(path)?;
+                (JobKey::new(&spec.checkpoint.place(), &spec.dir, &spec.name), spec.name)
+            }
+            _ => return Ok(()),
+        };
+        match find(&key).await? {
+            None => Ok(()),
+            Some(found) => {
+                let run = found.status.generation.map_or_else(String::new, |run| format!(" (run {run})"));
+                let message = format!("job {job:?} is running{run}: it commits what it prepares by itself");
+                Err(Error::new(ErrorKind::Usage, message).help("stop it first: weir stop"))
+            }
+        }
     }
 }
 
@@ -90,9 +149,18 @@ impl CheckpointCommand {
     pub(super) fn run(self) -> Result<(), Error> {
         super::run::block_on(async {
             match self {
+                Self::Now(args) => args.run().await,
+                Self::Set(args) => args.run().await,
                 Self::List(args) => list(args).await,
                 Self::Show(args) => show(args).await,
-                Self::Verify(args) => verify_one(args).await,
+                Self::Verify(args) => match (args.replay, &args.epoch.job.pipeline) {
+                    (Some(from), Some(pipeline)) => {
+                        super::replay::verify_replay(pipeline, from, args.epoch.job.json).await
+                    }
+                    _ => verify_one(args.epoch).await,
+                },
+                Self::Diff(args) => super::diff::diff_two(args).await,
+                Self::Gc(args) => super::gc::gc(args).await,
             }
         })
     }

@@ -10,7 +10,7 @@ use crate::checkpoint::Store;
 use crate::error::{Error, ErrorKind};
 use crate::flow::OperatorCode;
 use crate::model::{Descriptor, NodeName};
-use crate::plan::{Diagnostics, Guarantees, PipelineSpec, Plan, guarantees, parse};
+use crate::plan::{Diagnostics, Guarantees, PipelineSpec, Plan, PluginRef, guarantees, parse};
 use crate::plugin::registry::{Found, PluginFolders};
 use crate::plugin::{HostOptions, IMAGE_VERSION, PluginHost};
 
@@ -62,6 +62,11 @@ impl From<PipelineFault> for Error {
 impl Pipeline {
     /// Reads a pipeline file and everything it names.
     pub(super) async fn load(path: &Path) -> Result<Self, PipelineFault> {
+        Self::load_with(path, &BTreeMap::new()).await
+    }
+
+    /// The same, but nodes with a digest run the plugin that the store has under it, whatever the file says, if it has it.
+    pub(super) async fn load_with(path: &Path, digests: &BTreeMap<NodeName, [u8; 32]>) -> Result<Self, PipelineFault> {
         let (text, spec) = read_spec(path)?;
         let host = plugin_host()?;
         let folders = PluginFolders::standard();
@@ -72,7 +77,16 @@ impl Pipeline {
                 let (store, digest) = (open_store(&spec), digest.to_owned());
                 async move { fetch(store, &digest).await }.boxed()
             };
-            match folders.find(&host, &operator.plugin, &spec.dir, &fetch).await {
+            let mut found = None;
+            if let Some(digest) = digests.get(&operator.name) {
+                let reference = PluginRef::Digest(blake3::Hash::from_bytes(*digest).to_hex().to_string());
+                found = folders.find(&host, &reference, &spec.dir, &fetch).await.ok();
+            }
+            let found = match found {
+                Some(found) => Ok(found),
+                None => folders.find(&host, &operator.plugin, &spec.dir, &fetch).await,
+            };
+            match found {
                 Ok(found) => {
                     plugins.insert(operator.name.clone(), found);
                 }
@@ -104,7 +118,7 @@ impl Pipeline {
     pub(super) fn code(&self) -> BTreeMap<NodeName, OperatorCode> {
         let operators = self.spec.operators.iter().filter_map(|operator| {
             let found = self.plugins.get(&operator.name)?;
-            let plugin = found.plugin.clone();
+            let plugin = found.plugin.clone().with_grants(operator.grants);
             let (limits, config) = (operator.limits.clone(), operator.config.clone());
             let code = OperatorCode {
                 descriptor: plugin.descriptor().clone(),
@@ -162,5 +176,5 @@ pub(super) fn read_spec(path: &Path) -> Result<(String, PipelineSpec), PipelineF
 
 /// The store that a pipeline names.
 pub(super) fn open_store(spec: &PipelineSpec) -> Result<Store, Error> {
-    Ok(Store::open(&spec.checkpoint.store, &spec.dir)?)
+    Ok(Store::open_with(&spec.checkpoint.store, &spec.dir, &spec.checkpoint.store_options)?)
 }

@@ -6,11 +6,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use tokio::sync::mpsc;
 
 use super::report::Event;
+use super::stage::OperatorCall;
 use crate::checkpoint::JobStore;
 use crate::clock::Clock;
 use crate::metrics::JobMetrics;
-use crate::model::Generation;
-use crate::plan::BatchSpec;
+use crate::model::{Batch, Generation, TaskId, Timestamp};
+use crate::plan::{BatchSpec, OutPort};
+use crate::plugin::Output;
 
 /// What every task of a job shares.
 #[derive(Debug)]
@@ -27,6 +29,25 @@ pub struct FlowContext {
     pub metrics: Arc<JobMetrics>,
     /// When batches are full.
     pub batch: BatchSpec,
+    /// Sees what every node receives and says; only in a replay that somebody watches.
+    pub tap: Option<Arc<dyn Tap>>,
+}
+
+/// What a node received, or did and said.
+#[derive(Clone, Copy, Debug)]
+pub enum Seen<'a> {
+    /// A source gave records, or put some aside as dead letters.
+    Gave(OutPort, &'a Batch),
+    /// An operator was called, and said this; at a processing time, if it looked at that.
+    Called(OperatorCall<'a>, Option<Timestamp>, &'a Output),
+    /// A sink got records on a port.
+    Received(u32, &'a Batch),
+}
+
+/// Watches the nodes of a job.
+pub trait Tap: Send + Sync + std::fmt::Debug {
+    /// Something happened in a subtask. Those of one subtask come in their order.
+    fn note(&self, task: &TaskId, seen: Seen<'_>);
 }
 
 impl FlowContext {

@@ -82,6 +82,14 @@ pub enum TaskError {
         #[source]
         source: Box<Error>,
     },
+    /// In a replay: it cannot do again what it did.
+    #[error("{task} does not do again what it did: {reason}")]
+    Diverged {
+        /// Which subtask is at the head of the task.
+        task: TaskId,
+        /// What is different.
+        reason: String,
+    },
     /// What a checkpoint holds for this task does not fit it.
     #[error("{task} cannot be restored: {reason}")]
     Restore {
@@ -144,7 +152,7 @@ impl TaskError {
             }
             Self::Connector { source, .. } => source.kind == ConnectorErrorKind::Transient,
             Self::Closed | Self::Inbox { .. } | Self::Panic { .. } | Self::Unread { .. } => true,
-            Self::Key { .. } | Self::Rejected { .. } | Self::Restore { .. } => false,
+            Self::Key { .. } | Self::Rejected { .. } | Self::Restore { .. } | Self::Diverged { .. } => false,
         }
     }
 }
@@ -177,6 +185,7 @@ impl From<TaskError> for Error {
                 ),
             ),
             TaskError::Unread { source, .. } => (source.kind(), source.remedy().map(str::to_owned)),
+            TaskError::Diverged { .. } => (ErrorKind::Differs, None),
             TaskError::Restore { .. } => (
                 ErrorKind::State,
                 Some("run the pipeline as it was, or start anew with --fresh: nothing was changed".into()),

@@ -10,13 +10,13 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 use super::TaskError;
-use super::context::FlowContext;
-use super::inbox::InboxState;
+use super::context::{FlowContext, Seen};
 use super::report::{CutTimings, Event};
-use super::stage::{OperatorCall, progress};
+use super::schedule::Course;
+use super::stage::{Cutting, OperatorCall, progress};
 use crate::checkpoint::{PackBuilder, SegmentSet, SubtaskEntry};
 use crate::metrics::NodeMetrics;
-use crate::model::{Barrier, Batch, Epoch, NO_TIME, Scope, SegmentKind, SnapshotMode, TaskId, Timestamp};
+use crate::model::{Barrier, Batch, Epoch, Scope, SegmentKind, SnapshotMode, TaskId, Timestamp};
 use crate::plugin::{Operator, OperatorError, Output, SnapshotWriter};
 
 /// How often a call that asks for it is repeated before the job starts over, and how long the first wait is; each is twice as
@@ -62,6 +62,8 @@ impl OperatorStage {
         wake_at: Option<Timestamp>,
         records: u64,
     ) -> Self {
+        // What it has seen of the time does not go back either.
+        let now = operator.host_cut().seen;
         let snapshots = match segments {
             Some(segments) if !segments.as_slice().is_empty() && !segments.wants_full() => {
                 Snapshots::Settled { segments, mode: SnapshotMode::Incremental }
@@ -74,7 +76,7 @@ impl OperatorStage {
             stateful,
             wake_at,
             spare: Output::default(),
-            now: NO_TIME,
+            now,
             records,
             epoch: None,
             idle_steps: 0,
@@ -96,6 +98,11 @@ impl OperatorStage {
         self.wake_at.take_if(|at| *at <= now).is_some()
     }
 
+    /// Forgets when it asked to be woken, since its time has come. False: it did not ask.
+    pub(super) fn take_wake(&mut self) -> bool {
+        self.wake_at.take().is_some()
+    }
+
     /// Keeps the memory of an output for the next call.
     pub(super) fn give_back(&mut self, out: Output) {
         self.spare = out;
@@ -107,6 +114,7 @@ impl OperatorStage {
         task: &TaskId,
         metrics: &NodeMetrics,
         context: &FlowContext,
+        course: &mut Course,
         call: OperatorCall<'_>,
     ) -> Result<Output, TaskError> {
         if let OperatorCall::Process(_, batch) = call {
@@ -116,7 +124,7 @@ impl OperatorStage {
         let mut tries = 0;
         loop {
             out.clear();
-            self.now = self.now.max(context.clock.now());
+            self.now = course.now(self.now.max(context.clock.now()));
             let now = self.now;
             let result = match call {
                 OperatorCall::Process(port, batch) => self.operator.process(now, port, batch, &mut out).await,
@@ -125,6 +133,7 @@ impl OperatorStage {
                 OperatorCall::Finish(port) => self.operator.finish(now, port, &mut out).await,
                 OperatorCall::Resume => self.operator.resume(now, &mut out).await,
             };
+            course.called(self.operator.looked_at_time(), now);
             match result {
                 Ok(()) => {
                     NodeMetrics::add(&metrics.recycled, u64::from(out.recycled));
@@ -146,6 +155,10 @@ impl OperatorStage {
                 }
             }
         }
+        if let Some(tap) = &context.tap {
+            let seen = self.operator.looked_at_time().then_some(self.now);
+            tap.note(task, Seen::Called(call, seen, &out));
+        }
         self.wake_at = match (self.wake_at, out.wake_at) {
             (Some(kept), Some(asked)) => Some(kept.min(asked)),
             (kept, asked) => kept.or(asked),
@@ -165,16 +178,16 @@ impl OperatorStage {
     pub(super) async fn cut(
         &mut self,
         task: &TaskId,
-        input_names: &[String],
-        inbox: InboxState,
         barrier: Barrier,
-        align: Duration,
+        Cutting { input_names, inbox, align, course }: Cutting<'_>,
         context: &std::sync::Arc<FlowContext>,
     ) -> Result<(), TaskError> {
         let watermark = inbox.watermark;
         self.epoch = Some(barrier.epoch);
-        let progress = progress(input_names, inbox, self.wake_at);
+        let progress = progress(input_names, inbox, self.wake_at, self.operator.host_cut());
         let (segments, mode) = self.settled().await;
+        let mode = course.mode(mode, self.operator.owes_full());
+        let schedule = course.cut(&barrier);
         let began = context.clock.elapsed();
         let mut chunks = Chunks::default();
         if self.stateful {
@@ -220,7 +233,7 @@ impl OperatorStage {
                 progress,
                 watermark,
                 records: self.records,
-                schedule: Vec::new(),
+                schedule,
             },
         };
         let context = std::sync::Arc::clone(context);
@@ -271,7 +284,7 @@ impl Cut {
         let began = context.clock.elapsed();
         let mut pack = PackBuilder::new(context.generation, self.epoch, &self.task);
         let chunks = std::mem::take(&mut self.chunks.0);
-        let built = tokio::task::spawn_blocking(move || {
+        let built = crate::offload::offload(move || {
             for (scope, kind, data) in &chunks {
                 pack.write(*scope, *kind, data)?;
             }
@@ -297,6 +310,10 @@ impl Cut {
             Err(reason) => {
                 let Self { task, epoch, .. } = self;
                 context.tell(Event::Declined { task, epoch, reason }).await;
+                #[cfg(test)]
+                if crate::simulation::mutant(crate::simulation::Mutant::FailedDeltasForgotten) {
+                    return (segments, SnapshotMode::Incremental);
+                }
                 (segments, SnapshotMode::Full)
             }
         }

@@ -11,7 +11,9 @@ use super::diagnostic::{Diagnostic, SourceText};
 use super::guarantee::Guarantees;
 use super::parse::values::show_duration;
 use super::physical::{Edge, NodeKind, OutPort, Plan};
-use super::{ExchangeKind, OperatorSpec, PipelineSpec, SinkConnector, SinkFormat, SourceConnector, SourceFormat};
+use super::{
+    ExchangeKind, Grants, OperatorSpec, PipelineSpec, SinkConnector, SinkFormat, SourceConnector, SourceFormat,
+};
 use crate::model::{Descriptor, NodeName, StateKind};
 
 /// A checked pipeline.
@@ -48,6 +50,9 @@ pub struct NodeReport {
     pub parallelism: u32,
     /// The connector or the plugin, and what it works on.
     pub what: String,
+    /// What an operator may see of the world outside, so that a replay of it may differ.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub grants: Vec<&'static str>,
 }
 
 /// An edge, as people see it.
@@ -83,7 +88,11 @@ impl CheckReport {
                 }
                 NodeKind::Sink(index) => ("sink", sink(&spec.sinks[index].connector)),
             };
-            NodeReport { name: node.name.to_string(), kind, parallelism: node.parallelism, what }
+            let grants = match node.kind {
+                NodeKind::Operator(index) => spec.operators[index].grants.words(),
+                NodeKind::Source(_) | NodeKind::Sink(_) => Vec::new(),
+            };
+            NodeReport { name: node.name.to_string(), kind, parallelism: node.parallelism, what, grants }
         });
         Self {
             pipeline: spec.name.clone(),
@@ -139,6 +148,7 @@ fn sink(connector: &SinkConnector) -> String {
     };
     match connector {
         SinkConnector::File(file) => format!("file {}, {}", file.path.display(), word(&file.format)),
+        SinkConnector::Object(object) => format!("object {}, {}", object.url, word(&object.format)),
         SinkConnector::Stdout(format) => format!("stdout, {}", word(format)),
         SinkConnector::Blackhole => "blackhole".into(),
     }
@@ -172,8 +182,12 @@ pub fn render_check(report: &CheckReport) -> String {
     let width = |lengths: &mut dyn Iterator<Item = usize>| lengths.max().unwrap_or(0);
     let name = width(&mut report.nodes.iter().map(|node| node.name.len()));
     let subtasks = width(&mut report.nodes.iter().map(|node| node.parallelism.to_string().len()));
-    for NodeReport { name: node, kind, parallelism, what } in &report.nodes {
+    for NodeReport { name: node, kind, parallelism, what, grants } in &report.nodes {
         let _ = writeln!(text, "  {kind:<8}  {node:<name$}  x {parallelism:<subtasks$}  {what}");
+        if !grants.is_empty() {
+            let real = Grants::in_words(grants);
+            let _ = writeln!(text, "            {:name$}    {:subtasks$}  granted {real}: a replay may differ", "", "");
+        }
     }
     text.push_str("\nedges\n");
     let from = width(&mut report.edges.iter().map(|edge| edge.from.len()));

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::model::{BatchLimit, NodeName};
 use crate::pointer::Pointer;
+use crate::storage::StoreOptions;
 
 use super::diagnostic::SourceText;
 
@@ -53,6 +54,8 @@ impl PipelineSpec {
 pub struct CheckpointSpec {
     /// URL of the store; `file://./x` is relative to the pipeline file. Default `file://./.weir`.
     pub store: String,
+    /// How the store is spoken to; no secrets. Default nothing.
+    pub store_options: StoreOptions,
     /// From the start of one attempt to the start of the next. Default 1 s, at least 10 ms.
     pub interval: Duration,
     /// When an attempt is given up. Default 1 min.
@@ -63,6 +66,30 @@ pub struct CheckpointSpec {
     pub tolerated_failures: u32,
     /// How many complete checkpoints are kept. Default 3, at least 1.
     pub retain: u32,
+}
+
+impl Default for CheckpointSpec {
+    fn default() -> Self {
+        Self {
+            store: "file://./.weir".into(),
+            store_options: StoreOptions::default(),
+            interval: Duration::from_secs(1),
+            timeout: Duration::from_secs(60),
+            min_pause: Duration::ZERO,
+            tolerated_failures: 3,
+            retain: 3,
+        }
+    }
+}
+
+impl CheckpointSpec {
+    /// What tells this store from others: its URL, and the server where one is named.
+    pub fn place(&self) -> String {
+        match self.store_options.get("endpoint") {
+            Some(endpoint) => format!("{} at {endpoint}", self.store),
+            None => self.store.clone(),
+        }
+    }
 }
 
 /// `[restart]`.
@@ -314,6 +341,52 @@ pub struct OperatorSpec {
     pub limits_span: Span,
     /// What is done about records that it rejects.
     pub on_reject: OnError,
+    /// What of the world outside it may see.
+    pub grants: Grants,
+}
+
+/// `grants = [ … ]`: what of the world outside an operator may see. Each makes a replay differ, so each is in the manifest. Default none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Grants {
+    /// WASI clocks tell the real time, not that of the call.
+    pub clock: bool,
+    /// WASI randomness is real.
+    pub random: bool,
+}
+
+impl Grants {
+    /// As they are written in a pipeline.
+    pub const WORDS: [&str; 2] = ["clock", "random"];
+
+    /// Those that are given, as they are written.
+    pub fn words(self) -> Vec<&'static str> {
+        Self::WORDS
+            .into_iter()
+            .zip([self.clock, self.random])
+            .filter(|(_, given)| *given)
+            .map(|(word, _)| word)
+            .collect()
+    }
+
+    /// What of the real world an operator with these words sees, for people.
+    pub fn in_words<T: AsRef<str>>(words: &[T]) -> String {
+        let real = |word: &T| match word.as_ref() {
+            "clock" => "a real clock".to_owned(),
+            "random" => "real randomness".to_owned(),
+            other => other.to_owned(),
+        };
+        words.iter().map(real).collect::<Vec<_>>().join(" and ")
+    }
+
+    /// Gives one. False: there is none of that name.
+    pub fn give(&mut self, word: &str) -> bool {
+        match word {
+            "clock" => self.clock = true,
+            "random" => self.random = true,
+            _ => return false,
+        }
+        true
+    }
 }
 
 /// Which code an operator runs.
@@ -384,6 +457,8 @@ pub struct SinkSpec {
 pub enum SinkConnector {
     /// `connector = "file"`: exactly once.
     File(FileSinkSpec),
+    /// `connector = "object"`: exactly once.
+    Object(ObjectSinkSpec),
     /// `connector = "stdout"`: at least once.
     Stdout(SinkFormat),
     /// `connector = "blackhole"`: counted and dropped; at least once.
@@ -395,6 +470,17 @@ pub enum SinkConnector {
 pub struct FileSinkSpec {
     /// The folder, absolute or below that of the pipeline file.
     pub path: PathBuf,
+    /// How records are written.
+    pub format: SinkFormat,
+}
+
+/// Objects that commit records name.
+#[derive(Clone, Debug)]
+pub struct ObjectSinkSpec {
+    /// The URL of the place, as it is written: all names of the sink are below it.
+    pub url: String,
+    /// How its store is spoken to; no secrets. Default nothing.
+    pub options: StoreOptions,
     /// How records are written.
     pub format: SinkFormat,
 }

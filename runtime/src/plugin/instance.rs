@@ -24,7 +24,8 @@ use super::lent::Loan;
 use super::limits::{self, HOSTCALL_BYTES, Meter, TEXT_BYTES_MAX, clean};
 use super::log::Log;
 use super::metrics::TaskMetrics;
-use super::{Operator, OperatorError, Output, SnapshotWriter};
+use super::wasi::Outside;
+use super::{HostCut, Operator, OperatorError, Output, SnapshotWriter};
 use crate::model::{Batch, Chunk, Epoch, SnapshotMode, StateKind, TaskInfo, Timestamp};
 use crate::plan::LimitsSpec;
 
@@ -139,10 +140,13 @@ impl Instance {
         task: &TaskInfo,
         state: StateKind,
         output_keyed: Vec<bool>,
+        outside: Outside,
     ) -> Result<(), OperatorError> {
         self.state = state;
         let Some(store) = &mut self.store else { return Err(self.has_ended()) };
-        store.data_mut().bind(output_keyed, task.groups.clone());
+        let data = store.data_mut();
+        data.bind(output_keyed, task.groups.clone());
+        data.outside = outside;
         if let (StateKind::Whole | StateKind::Keyed, None, Some(accessors)) = (state, &self.checkpoint, &code.accessors)
         {
             let config = *blake3::hash(config.as_bytes()).as_bytes();
@@ -244,6 +248,13 @@ impl Instance {
         let error = OperatorError::Contract { call: call.name(), what };
         self.end(error.to_string());
         error
+    }
+
+    /// Whether the call looked at the time that an instance before this one has made.
+    pub(super) fn note_looked(&mut self, looked: bool) {
+        if let Some(store) = &mut self.store {
+            store.data_mut().looked = looked;
+        }
     }
 
     /// What a call said takes effect.
@@ -396,6 +407,20 @@ impl Operator for Instance {
             return Err(self.refuse(Call::Restore, what));
         }
         Ok(())
+    }
+
+    fn looked_at_time(&self) -> bool {
+        self.store.as_ref().is_none_or(|store| store.data().looked)
+    }
+
+    fn host_cut(&self) -> HostCut {
+        self.store.as_ref().map(|store| store.data().outside.cut).unwrap_or_default()
+    }
+
+    fn resume_from(&mut self, cut: HostCut) {
+        if let Some(store) = &mut self.store {
+            store.data_mut().outside.cut = cut;
+        }
     }
 }
 

@@ -21,10 +21,11 @@ use super::limits::{clean, describe_limits};
 use super::log::Log;
 use super::metrics::{Metric, Registry, TaskMetrics};
 use super::renewable::{Maker, Renewable};
+use super::wasi::Outside;
 use super::{Operator, OperatorError, PluginError, component, describe, instrument, wasi};
 use crate::clock::Clock;
 use crate::model::{Descriptor, StateKind, TaskInfo};
-use crate::plan::LimitsSpec;
+use crate::plan::{Grants, LimitsSpec};
 
 /// How the plugin host is set up.
 #[derive(Clone, Debug)]
@@ -59,7 +60,7 @@ struct Inner {
 
 /// A component that can be instantiated. Cheap to copy.
 #[derive(Clone)]
-pub struct Plugin(Arc<Loaded>);
+pub struct Plugin(Arc<Loaded>, Grants);
 
 struct Loaded {
     digest: blake3::Hash,
@@ -114,7 +115,7 @@ impl PluginHost {
         }
         let digest = blake3::hash(bytes);
         if let Some(loaded) = self.loaded().get(&digest).and_then(Weak::upgrade) {
-            return Ok(Plugin(loaded));
+            return Ok(Plugin(loaded, Grants::default()));
         }
         let compiled = self.compile(digest, bytes).await?;
         let imports = |error: wasmtime::Error| PluginError::Imports(format!("{error:#}"));
@@ -147,7 +148,7 @@ impl PluginHost {
         let mut all = self.loaded();
         all.retain(|_, weak| weak.strong_count() > 0);
         all.insert(digest, Arc::downgrade(&loaded));
-        Ok(Plugin(loaded))
+        Ok(Plugin(loaded, Grants::default()))
     }
 
     fn loaded(&self) -> std::sync::MutexGuard<'_, HashMap<blake3::Hash, Weak<Loaded>>> {
@@ -215,6 +216,13 @@ impl Plugin {
         self.0.descriptor.state != StateKind::Stateless && !self.has_snapshot_code()
     }
 
+    /// The same plugin, whose instances may see this of the world outside. A new one has no grants. Whoever gives some says so
+    /// in the manifest: a replay cannot come to the same.
+    #[must_use]
+    pub fn with_grants(self, grants: Grants) -> Self {
+        Self(self.0, grants)
+    }
+
     /// Whether it writes and reads its state itself.
     pub fn has_snapshot_code(&self) -> bool {
         self.0.code.checkpoint.is_some()
@@ -259,7 +267,8 @@ impl Plugin {
         let metrics = metrics.task(&task.job, &task.node, task.subtask);
         let mut instance = Instance::new(code, first, limits.clone(), log, metrics).await?;
         let output_keyed = descriptor.outputs.iter().map(|port| port.keyed).collect();
-        instance.bind(code, config, task, descriptor.state, output_keyed)?;
+        let outside = Outside::new(task.seed, self.1, clock.clone());
+        instance.bind(code, config, task, descriptor.state, output_keyed, outside)?;
         Ok(instance)
     }
 }

@@ -21,7 +21,7 @@ use async_trait::async_trait;
 use super::host::Call;
 use super::instance::Instance;
 use super::limits::bytes;
-use super::{Operator, OperatorError, Output, Plugin, SnapshotWriter};
+use super::{HostCut, Operator, OperatorError, Output, Plugin, SnapshotWriter};
 use crate::model::{Batch, Chunk, Epoch, Scope, SegmentKind, SnapshotMode, TaskInfo, Timestamp};
 use crate::plan::LimitsSpec;
 
@@ -102,7 +102,10 @@ impl Renewable {
         if out.more || self.open.is_some() || self.instance.memory_bytes() <= ceiling.at_bytes {
             return Ok(());
         }
-        self.recycle(out).await
+        let looked = self.instance.looked_at_time();
+        self.recycle(out).await?;
+        self.instance.note_looked(looked);
+        Ok(())
     }
 
     async fn recycle(&mut self, out: &mut Output) -> Result<(), OperatorError> {
@@ -140,9 +143,11 @@ impl Renewable {
         // The contract promises an order; in each segment it is that of writing.
         kept.chunks.sort_by_key(|chunk| chunk.scope);
         let state: usize = kept.chunks.iter().map(|chunk| chunk.data.len()).sum();
+        let cut = self.instance.host_cut();
         // The old one first: it may hold the last place, and its memory is what this is about.
         self.instance.retire();
         self.instance = self.maker.opened().await.map_err(not_again)?;
+        self.instance.resume_from(cut);
         if !kept.chunks.is_empty() {
             let version = self.maker.plugin.descriptor().state_version;
             self.instance.restore(version, kept.chunks).await.map_err(not_again)?;
@@ -299,12 +304,30 @@ impl Operator for Renewable {
 
     async fn restore(&mut self, state_version: u32, chunks: Vec<Chunk>) -> Result<(), OperatorError> {
         if self.maker.plugin.takes_images() {
+            let cut = self.instance.host_cut();
             self.instance.retire();
             self.instance = self.maker.fresh(Call::Restore).await?;
+            self.instance.resume_from(cut);
         }
         if let Some(ceiling) = &mut self.ceiling {
             ceiling.held.extend(chunks.iter().map(|chunk| chunk.scope));
         }
         self.instance.restore(state_version, chunks).await
+    }
+
+    fn looked_at_time(&self) -> bool {
+        self.instance.looked_at_time()
+    }
+
+    fn owes_full(&self) -> bool {
+        self.ceiling.as_ref().is_some_and(|ceiling| ceiling.owes_full)
+    }
+
+    fn host_cut(&self) -> HostCut {
+        self.instance.host_cut()
+    }
+
+    fn resume_from(&mut self, cut: HostCut) {
+        self.instance.resume_from(cut);
     }
 }

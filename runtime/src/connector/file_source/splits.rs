@@ -115,16 +115,37 @@ impl Splits {
         Ok(())
     }
 
-    /// Takes files that appeared since the last look. Only for a source that follows.
-    pub(super) fn look_again(&mut self) -> Result<(), ConnectorError> {
+    /// Takes files that appeared since the last look. Only for a source that follows. Gives their names.
+    pub(super) fn look_again(&mut self) -> Result<Vec<String>, ConnectorError> {
+        let mut found = Vec::new();
         for (name, path) in self.find()? {
             if let Err(at) = self.list.binary_search_by(|split| split.name.as_str().cmp(&name))
                 && self.is_mine(&name, None)
             {
+                found.push(name.clone());
                 self.list.insert(at, Split::new(name, path, None));
             }
         }
-        Ok(())
+        Ok(found)
+    }
+
+    /// The files at the beginning, by their names and numbers.
+    pub(super) fn begun(&self) -> Vec<(String, Option<u64>)> {
+        self.list.iter().map(|split| (split.name.clone(), split.offset.index)).collect()
+    }
+
+    /// Begins with the files of then, in a replay: others may have come since.
+    pub(super) fn begin_again(&mut self, files: Vec<(String, Option<u64>)>) {
+        let split = |(name, index): (String, Option<u64>)| Split::new(name.clone(), self.dir.join(&name), index);
+        self.list = files.into_iter().map(split).collect();
+    }
+
+    /// Takes a file that was found, in a replay.
+    pub(super) fn found_again(&mut self, name: String) {
+        if let Err(at) = self.list.binary_search_by(|split| split.name.as_str().cmp(&name)) {
+            let path = self.dir.join(&name);
+            self.list.insert(at, Split::new(name, path, None));
+        }
     }
 
     fn add(&mut self, name: String, path: PathBuf, index: Option<u64>) {
