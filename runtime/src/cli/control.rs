@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
+use super::inspect::parse_option;
 use super::output::{Table, bytes, count, print, print_json, time};
 use super::pipeline::read_spec;
 use super::socket::{Found, JobKey, find};
@@ -13,6 +14,7 @@ use crate::checkpoint::{Store, look_for};
 use crate::error::{Error, ErrorKind};
 use crate::job::{Answer, Change, Request, Status};
 use crate::plan::duration;
+use crate::storage::StoreOptions;
 
 /// Which job a command is about.
 #[derive(Debug, Args)]
@@ -23,6 +25,9 @@ pub(super) struct TargetArgs {
     /// The URL of the store, with the name of a job instead of a pipeline file
     #[arg(long, value_name = "URL")]
     store: Option<String>,
+    /// An option of the store, with --store, as in checkpoint.store_options; may be repeated
+    #[arg(long = "store-option", requires = "store", value_name = "KEY=VALUE", value_parser = parse_option)]
+    store_options: Vec<(String, String)>,
     /// Answer in JSON
     #[arg(long)]
     pub(super) json: bool,
@@ -31,6 +36,7 @@ pub(super) struct TargetArgs {
 /// The job of a command: where it keeps its checkpoints, and its name.
 pub(super) struct Target {
     store: String,
+    options: StoreOptions,
     dir: PathBuf,
     pub(super) job: String,
     /// The pipeline file, if one was named.
@@ -41,14 +47,16 @@ impl TargetArgs {
     pub(super) fn find(&self) -> Result<Target, Error> {
         if let Some(store) = &self.store {
             let dir = std::env::current_dir().unwrap_or_default();
-            return Ok(Target { store: store.clone(), dir, job: self.target.clone(), pipeline: None });
+            let options = self.store_options.iter().cloned().collect();
+            return Ok(Target { store: store.clone(), options, dir, job: self.target.clone(), pipeline: None });
         }
         let path = PathBuf::from(&self.target);
         let (_, spec) = read_spec(&path).map_err(|fault| {
             let error = Error::from(fault);
             if path.exists() { error } else { error.help("name a pipeline file, or a job and its --store") }
         })?;
-        Ok(Target { store: spec.checkpoint.store, dir: spec.dir, job: spec.name, pipeline: Some(path) })
+        let (store, options) = (spec.checkpoint.store, spec.checkpoint.store_options);
+        Ok(Target { store, options, dir: spec.dir, job: spec.name, pipeline: Some(path) })
     }
 }
 
@@ -80,7 +88,7 @@ impl Target {
                 Error::new(ErrorKind::Usage, message).help("check the name of the job and the address of the store")
             );
         }
-        Ok(Store::open(&self.store, &self.dir)?)
+        Ok(Store::open_with(&self.store, &self.dir, &self.options)?)
     }
 }
 
