@@ -52,17 +52,22 @@
 //!
 //! Power may go instead of the process: see `local.rs` for what a local disk needs.
 
+mod compress;
+mod cut;
 mod decide;
 mod envelope;
 mod error;
 mod gc;
+mod holdings;
 mod inspect;
 mod local;
 mod log;
 mod manifest;
 mod objects;
 mod pack;
+mod packer;
 mod publish;
+mod read;
 mod recover;
 mod segment;
 #[cfg(test)]
@@ -74,13 +79,18 @@ mod tests;
 
 pub use error::{Cause, CheckpointError, PublishError, Superseder};
 pub use gc::{Collected, collect};
+pub use holdings::Holdings;
 pub use inspect::{EntryKind, EntrySummary, Report, history, read_manifest, verify};
 pub use manifest::{
     COMMITTABLES_MAX, Manifest, NODES_MAX, NodeEntry, NodeKind, OPAQUE_BYTES_MAX, POSITIONS_MAX, PluginEntry,
     SUBTASKS_MAX, SubtaskEntry, TEXT_BYTES_MAX,
 };
 pub use objects::{JobStore, PLUGIN_BYTES_MAX, Store};
-pub use pack::{CHUNK_BYTES_MAX, PACK_BYTES_MAX, PACK_CHUNKS_MAX, Pack, PackBuilder, PackName};
+pub use pack::{
+    CHUNK_BYTES_MAX, INLINE_BYTES_MAX, PACK_BYTES_MAX, PACK_CHUNKS_MAX, Pack, PackBuilder, PackName, PackSize,
+};
+pub use packer::{PACK_BYTES, SnapshotPacker, Written};
 pub use publish::{CommitPermit, Run};
+pub use read::{SegmentReader, move_chunks, read_segments};
 pub use recover::{Begun, Start, begin};
-pub use segment::{SEGMENTS_MAX, SegmentRef, SegmentSet, read_segments, reading_order};
+pub use segment::{Layout, Lengths, SEGMENTS_MAX, SegmentRef, SegmentSet, reading_order};

@@ -22,6 +22,7 @@ pub mod flow;
 pub mod job;
 pub mod metrics;
 pub mod model;
+mod offload;
 pub mod plan;
 pub mod plugin;
 pub mod pointer;

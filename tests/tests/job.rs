@@ -8,5 +8,6 @@ mod job {
     mod failures;
     mod flow;
     mod pieces;
+    mod snapshots;
     mod store;
 }

@@ -16,6 +16,7 @@ use super::exchange::{Exchange, Keying};
 use super::inbox::{Action, Inbox, InboxState, Incoming};
 use super::operator::OperatorStage;
 use super::sink::SinkStage;
+use super::snapshot::room;
 use crate::metrics::NodeMetrics;
 use crate::model::{Barrier, Batch, END_OF_TIME, Element, TaskId, Timestamp};
 use crate::plan::{OnError, OutPort};
@@ -225,8 +226,9 @@ impl Chain {
         Ok(())
     }
 
-    /// Takes a stage's cut, then sends the barrier on.
+    /// Takes a stage's cut, or begins to, then sends the barrier on.
     async fn cut(&mut self, stage: usize, barrier: Barrier) -> Result<(), TaskError> {
+        let came = self.context.clock.elapsed();
         let this = &mut self.stages[stage];
         let inbox = this.inbox.state();
         let since = this.aligning_since.take();
@@ -238,7 +240,10 @@ impl Chain {
             Body::Sink(sink) => sink.cut(&this.task, &this.input_names, inbox, barrier, align, &self.context).await?,
             Body::Source => {}
         }
-        self.control(stage, Element::Barrier(barrier)).await
+        self.control(stage, Element::Barrier(barrier)).await?;
+        let held = self.context.clock.elapsed().saturating_sub(came);
+        self.stages[stage].metrics.barrier_held.note(held);
+        Ok(())
     }
 
     /// Calls the operators whose time has come.
@@ -282,13 +287,43 @@ impl Chain {
         Ok(())
     }
 
-    /// Waits until everything that the cuts wrote is durable or has failed: before a task ends.
-    pub(super) async fn settle(&mut self) {
+    /// Writes one step of each snapshot that is open and for which there is room. It comes between two elements, never between `more` and
+    /// `resume`.
+    pub(super) async fn snapshot_step(&mut self) -> Result<(), TaskError> {
         for stage in &mut self.stages {
-            if let Body::Operator(operator) = &mut stage.body {
-                operator.settle().await;
+            if let Body::Operator(operator) = &mut stage.body
+                && operator.is_writing()
+            {
+                operator.snapshot_step(&stage.task).await?;
             }
         }
+        Ok(())
+    }
+
+    /// Whether a snapshot of a stage is open.
+    pub(super) fn is_writing(&self) -> bool {
+        self.stages.iter().any(|stage| matches!(&stage.body, Body::Operator(operator) if operator.is_writing()))
+    }
+
+    /// Waits until there is room for a step of a snapshot that is open; for ever if none is.
+    pub(super) fn room(&self) -> impl Future<Output = ()> + Send + use<> {
+        let budget = self.is_writing().then(|| Arc::clone(&self.context.uploads));
+        async move {
+            match budget {
+                Some(budget) => room(budget).await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Waits until everything that the cuts wrote is durable or has failed: before a task ends.
+    pub(super) async fn settle(&mut self) -> Result<(), TaskError> {
+        for stage in &mut self.stages {
+            if let Body::Operator(operator) = &mut stage.body {
+                operator.settle(&stage.task).await?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -29,6 +29,8 @@ impl InboxTask {
     /// Works until the last barrier, or until something fails.
     pub(super) async fn run(mut self) -> Result<(), TaskError> {
         loop {
+            // Between two elements, and back to back when there are none.
+            self.chain.snapshot_step().await?;
             let ready = poll_fn(|cx| self.poll_next(cx)).now_or_never();
             let next = match ready {
                 Some(next) => Some(next),
@@ -46,8 +48,7 @@ impl InboxTask {
             let last = matches!(&element, Element::Barrier(barrier) if barrier.last);
             self.chain.accept(0, input, element).await?;
             if last && self.chain.stages[0].inbox.is_aligned() {
-                self.chain.settle().await;
-                return Ok(());
+                return self.chain.settle().await;
             }
             let context = &self.chain.context;
             if let Some(before) = context.clock.elapsed().checked_sub(context.batch.delay) {
@@ -59,14 +60,20 @@ impl InboxTask {
         }
     }
 
-    /// The next element, or nothing if an operator is to be woken first.
+    /// The next element, or nothing if an operator is to be woken first or a snapshot can go on.
     async fn wait(&mut self) -> Option<Result<(usize, Element), TaskError>> {
-        match self.chain.wake_at() {
-            None => Some(poll_fn(|cx| self.poll_next(cx)).await),
-            Some(at) => {
-                let pause = micros_until(at, self.chain.context.clock.now());
-                tokio::time::timeout(pause, poll_fn(|cx| self.poll_next(cx))).await.ok()
-            }
+        let pause = self.chain.wake_at().map(|at| micros_until(at, self.chain.context.clock.now()));
+        let is_writing = self.chain.is_writing();
+        if is_writing {
+            // Others have work to do, too.
+            tokio::task::yield_now().await;
+        }
+        let room = self.chain.room();
+        tokio::select! {
+            biased;
+            next = poll_fn(|cx| self.poll_next(cx)) => Some(next),
+            () = room, if is_writing => None,
+            () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => None,
         }
     }
 
