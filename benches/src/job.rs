@@ -78,6 +78,7 @@ pub(crate) async fn guest_with(component: &[u8], config: &str, limits: LimitsSpe
     OperatorCode {
         descriptor: plugin.descriptor().clone(),
         digest: *blake3::hash(component).as_bytes(),
+        image: plugin.takes_images().then_some(weir::plugin::IMAGE_VERSION),
         open: Arc::new(move |task| {
             let (plugin, config, limits) = (plugin.clone(), config.clone(), limits.clone());
             async move { plugin.open(&limits, &config, &task).await }.boxed()

@@ -65,7 +65,7 @@ pub fn native<O: Stateful + Send + 'static>(config: &str) -> OperatorCode {
         }
         .boxed()
     };
-    OperatorCode { descriptor, digest: [0; 32], open: Arc::new(open) }
+    OperatorCode { descriptor, digest: [0; 32], image: None, open: Arc::new(open) }
 }
 
 fn failure(failure: weir_sdk::Failure) -> OperatorError {

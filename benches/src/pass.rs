@@ -29,6 +29,7 @@ impl Pass {
                 config_schema: None,
             },
             digest: [0; 32],
+            image: None,
             open: Arc::new(|_| async { Ok(Box::new(Self) as Box<dyn Operator>) }.boxed()),
         }
     }

@@ -53,6 +53,7 @@
 //! Power may go instead of the process: see `local.rs` for what a local disk needs.
 
 mod compress;
+mod content;
 mod cut;
 mod decide;
 mod envelope;
@@ -77,6 +78,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use content::{ChunkContent, StateContent, state_content};
 pub use error::{Cause, CheckpointError, PublishError, Superseder};
 pub use gc::{Collected, collect};
 pub use holdings::Holdings;

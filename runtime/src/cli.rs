@@ -13,6 +13,7 @@ mod output;
 mod pipeline;
 pub mod plugin;
 mod progress;
+mod replay;
 mod run;
 
 pub use output::start_logging;
@@ -27,7 +28,7 @@ pub struct Cli {
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done; 1 the job failed; 2 wrong call or pipeline file; 3 a plugin cannot be used; 4 what is stored cannot be used; \
-5 the store or a file system does not answer; 6 a newer run of the job took over.
+5 the store or a file system does not answer; 6 a newer run of the job took over; 7 a replay differs from what is recorded.
 
 WEIR_LOG sets what is logged to standard error: error, warn, info (the default), debug, trace; or by module, \
 as in WEIR_LOG=weir::job=debug.";
@@ -44,6 +45,8 @@ enum Command {
     /// Look at checkpoints
     #[command(subcommand)]
     Checkpoint(inspect::CheckpointCommand),
+    /// Do a past epoch again and print what one node received and emitted, record by record
+    Replay(replay::ReplayArgs),
 }
 
 impl Cli {
@@ -58,6 +61,7 @@ impl Cli {
             Command::Check(args) => args.run(),
             Command::Plugin(command) => command.run(),
             Command::Checkpoint(command) => command.run(),
+            Command::Replay(args) => args.run(),
         }
     }
 }

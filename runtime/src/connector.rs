@@ -12,14 +12,17 @@ mod file_sink;
 mod file_source;
 mod generator;
 mod json_text;
+mod replay;
 mod stdout;
 
 use std::path::Path;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
 pub use crate::model::Guarantee;
 pub use blackhole::{Blackhole, Tally};
+pub use replay::{Content, content, open_replayed_sink};
 pub use stdout::StdoutSink;
 
 use crate::model::{Batch, BatchLimit, CommitIdentity, Committable, Epoch, Generation, JobId, SplitPosition};
@@ -130,6 +133,53 @@ pub trait Source: Send {
     /// Up to where records were handed out by `poll`: opening at these positions gives exactly those that come
     /// after. Ended splits stay in the list, so that they are not read again.
     fn positions(&self) -> Vec<SplitPosition>;
+
+    /// How the last poll came to what it gave, in the source's own words for [`repeat`](Self::repeat): whatever its
+    /// position depends on beyond the number of records. Empty where that number says it all. Asked once after each poll.
+    fn trace(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// Polls again as it did then: gives the same records, well-formed or not, and is at the same position afterwards. `count` is how many
+    /// there were with those that were rejected or skipped, `trace` what [`trace`](Self::trace) said. Whoever calls checks the
+    /// number. A source that never says anything in `trace` need not write this.
+    async fn repeat(&mut self, count: u64, _trace: &[u8]) -> Result<Polled, ConnectorError> {
+        poll_count(self, count).await
+    }
+
+    /// Whether somebody else could change what stands at a position. Then a replay looks at every byte.
+    fn may_change(&self) -> bool {
+        true
+    }
+}
+
+/// Polls until there are so many records, or no more come.
+async fn poll_count<S: Source + ?Sized>(source: &mut S, count: u64) -> Result<Polled, ConnectorError> {
+    let (mut records, mut rejected, mut skipped) = (Batch::default(), Batch::default(), 0);
+    loop {
+        let given = (records.len() + rejected.len()) as u64 + skipped;
+        let left = usize::try_from(count.saturating_sub(given)).unwrap_or(usize::MAX);
+        if left == 0 {
+            return Ok(Polled::Records { records, rejected, skipped });
+        }
+        match source.poll(BatchLimit { records: left, bytes: usize::MAX }).await? {
+            Polled::Records { records: more, rejected: more_rejected, skipped: more_skipped } => {
+                append(&mut records, more);
+                append(&mut rejected, more_rejected);
+                skipped += more_skipped;
+            }
+            Polled::Pending(Duration::ZERO) => {}
+            Polled::Pending(_) | Polled::End => return Ok(Polled::Records { records, rejected, skipped }),
+        }
+    }
+}
+
+fn append(batch: &mut Batch, more: Batch) {
+    if batch.is_empty() {
+        *batch = more;
+    } else {
+        (0..more.len()).for_each(|row| batch.push_row(&more, row));
+    }
 }
 
 /// A subtask of a sink.

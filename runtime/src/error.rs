@@ -22,6 +22,8 @@ pub enum ErrorKind {
     Store,
     /// A newer run of the same job took over. Nothing to do: that one goes on.
     Superseded,
+    /// A replay did not come to what is recorded: a source has changed, or a node is not deterministic.
+    Differs,
 }
 
 impl ErrorKind {
@@ -34,6 +36,7 @@ impl ErrorKind {
             Self::State => 4,
             Self::Store => 5,
             Self::Superseded => 6,
+            Self::Differs => 7,
         }
     }
 }

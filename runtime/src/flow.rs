@@ -31,6 +31,7 @@ mod inbox;
 mod operator;
 mod pace;
 mod report;
+pub mod schedule;
 mod sink;
 mod snapshot;
 mod source;
@@ -40,18 +41,22 @@ mod upload;
 
 pub use budget::UploadBudget;
 pub use channel::{Closed, Receiver, Sender, channel};
-pub use context::FlowContext;
+pub use context::{FlowContext, Seen, Tap};
 pub use error::TaskError;
 pub use exchange::{Exchange, KeyFault, Keying};
 pub use inbox::{Action, Inbox, InboxFault, InboxState, Incoming, InputState};
 pub use report::{CutTimings, Event, Progress};
+pub use stage::OperatorCall;
 
-use crate::checkpoint::{CheckpointError, Holdings, Manifest, NodeEntry, SegmentReader, SegmentRef, SubtaskEntry};
+use crate::checkpoint::{
+    CheckpointError, Holdings, JobStore, Manifest, NodeEntry, SegmentReader, SegmentRef, SubtaskEntry,
+};
 use crate::connector::{self, TaskContext};
 use crate::model::{Barrier, Chunk, Descriptor, JobId, NodeName, StateKind, TaskId, TaskInfo, groups_of_subtask};
 use crate::plan::{Edge, ExchangeKind, NodeKind, OnError, OutPort, PipelineSpec, Plan};
-use crate::plugin::{Operator, OperatorError, SnapshotReader};
+use crate::plugin::{HostCut, Operator, OperatorError, SnapshotReader};
 use operator::OperatorStage;
+use schedule::{Course, Segment};
 use sink::SinkStage;
 use source::{SourceTask, Timing};
 use stage::{Body, Chain, OutputEdge, Stage, Target};
@@ -72,6 +77,8 @@ pub struct OperatorCode {
     pub descriptor: Descriptor,
     /// The blake3 of its bytes; zeros for native code.
     pub digest: [u8; 32],
+    /// Its state is saved as an image of its memory, by this version of the instrumenter.
+    pub image: Option<u32>,
     /// Makes its instances.
     pub open: Arc<OpenOperator>,
 }
@@ -95,8 +102,31 @@ pub struct Blueprint<'a> {
     pub job_id: JobId,
     /// The checkpoint to go on from.
     pub restore: Option<&'a Manifest>,
+    /// What is to be done again instead of going on.
+    pub replay: Option<Replayed<'a>>,
     /// What all tasks share.
     pub context: Arc<FlowContext>,
+}
+
+/// An epoch that is done again: tasks follow the schedules of a checkpoint, sinks publish nothing, and what is uploaded goes to the store of the
+/// [`FlowContext`], which is not that of the job.
+#[derive(Clone, Copy, Debug)]
+pub struct Replayed<'a> {
+    /// The checkpoint at its end.
+    pub to: &'a Manifest,
+    /// Where the state of the checkpoint at its beginning is.
+    pub store: &'a JobStore,
+}
+
+impl Replayed<'_> {
+    /// What a subtask has to follow.
+    fn segments(&self, task: &TaskId) -> Result<Vec<Segment>, TaskError> {
+        let node = self.to.node(task.node.as_str());
+        let entry = node.and_then(|node| node.subtasks.get(task.subtask as usize));
+        let refuse = |reason| TaskError::Restore { task: task.clone(), reason };
+        let entry = entry.ok_or_else(|| refuse(format!("checkpoint {} holds nothing of it", self.to.epoch)))?;
+        schedule::decode(&entry.schedule).map_err(refuse)
+    }
 }
 
 /// The tasks of a job, not started yet.
@@ -205,10 +235,19 @@ impl Blueprint<'_> {
                         .map_err(|reason| TaskError::Restore { task: id.clone(), reason })?;
                     task.restore(&progress, entry.records);
                 }
-                Box::pin(task.run())
+                match &self.replay {
+                    Some(replay) => {
+                        Box::pin(task.replay(replay.segments(&id)?, self.restore.map(|manifest| manifest.epoch)))
+                    }
+                    None => Box::pin(task.run()),
+                }
             }
             NodeKind::Operator(_) | NodeKind::Sink(_) => {
-                Box::pin(InboxTask::new(chain, wires.take_receivers(self, head, subtask)).run())
+                let task = InboxTask::new(chain, wires.take_receivers(self, head, subtask));
+                match &self.replay {
+                    Some(replay) => Box::pin(task.replay(replay.segments(&id)?)),
+                    None => Box::pin(task.run()),
+                }
             }
         };
         tasks.tasks.push((id, task));
@@ -223,27 +262,35 @@ impl Blueprint<'_> {
         let ports: Vec<u32> = inputs.iter().map(|input| input.to_port).collect();
         let input_names: Vec<String> = inputs.into_iter().map(|input| input.name).collect();
         let mut inbox = Inbox::new(&ports);
-        let mut wake_at = None;
+        let (mut wake_at, mut host) = (None, HostCut::default());
         if let (Some((_, entry)), true) = (entry, !matches!(planned.kind, NodeKind::Source(_))) {
             let restored = restore_inbox(&mut inbox, &input_names, entry);
-            wake_at = restored.map_err(|reason| TaskError::Restore { task: task.clone(), reason })?;
+            (wake_at, host) = restored.map_err(|reason| TaskError::Restore { task: task.clone(), reason })?;
         }
         let records = entry.map_or(0, |(_, entry)| entry.records);
         let (body, on_reject) = match planned.kind {
             NodeKind::Source(index) => (Body::Source, self.spec.sources[index].on_error),
             NodeKind::Operator(index) => {
-                let operator = self.open_operator(&task, planned.parallelism, entry, wake_at, records).await?;
+                let operator = self.open_operator(&task, planned.parallelism, entry, (wake_at, host), records).await?;
                 (Body::Operator(Box::new(operator)), self.spec.operators[index].on_reject)
             }
             NodeKind::Sink(index) => {
-                let sink =
-                    connector::open_sink(&self.spec.sinks[index], &self.spec.dir, &self.task_context(node, subtask))
-                        .map_err(|e| TaskError::connector(&task, e))?;
+                let spec = &self.spec.sinks[index];
+                let sink = match self.replay {
+                    Some(_) => connector::open_replayed_sink(spec),
+                    None => connector::open_sink(spec, &self.spec.dir, &self.task_context(node, subtask))
+                        .map_err(|e| TaskError::connector(&task, e))?,
+                };
                 (Body::Sink(Box::new(SinkStage::new(sink, records))), OnError::Fail)
             }
         };
         let metrics = self.context.metrics.node(&planned.name);
-        Ok(Stage { task, inbox, input_names, body, outputs: Vec::new(), metrics, on_reject, aligning_since: None })
+        let course = match &self.replay {
+            Some(replay) => Course::following(replay.segments(&task)?),
+            None => Course::default(),
+        };
+        let (outputs, aligning_since) = (Vec::new(), None);
+        Ok(Stage { task, inbox, input_names, body, outputs, metrics, on_reject, course, aligning_since })
     }
 
     async fn open_operator(
@@ -251,7 +298,7 @@ impl Blueprint<'_> {
         task: &TaskId,
         parallelism: u32,
         entry: Option<(&NodeEntry, &SubtaskEntry)>,
-        wake_at: Option<i64>,
+        (wake_at, host): (Option<i64>, HostCut),
         records: u64,
     ) -> Result<OperatorStage, TaskError> {
         let refuse = |reason: String| TaskError::Restore { task: task.clone(), reason };
@@ -285,7 +332,8 @@ impl Blueprint<'_> {
         }
         // A task of its own: restoring is work for a core, and each subtask may have one.
         let mut opening = JoinSet::new();
-        opening.spawn(open_and_restore(Arc::clone(&code.open), info, Arc::clone(&self.context), task.clone(), state));
+        let store = self.replay.as_ref().map_or(&self.context.store, |replay| replay.store).clone();
+        opening.spawn(open_and_restore(Arc::clone(&code.open), (task.clone(), info), host, store, state));
         let (operator, holdings) = match opening.join_next().await {
             Some(Ok(opened)) => opened?,
             Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
@@ -356,16 +404,17 @@ impl Blueprint<'_> {
 /// Makes an instance, and gives it its state back: what a plugin of some state version wrote, chunk by chunk.
 async fn open_and_restore(
     open: Arc<OpenOperator>,
-    info: TaskInfo,
-    context: Arc<FlowContext>,
-    task: TaskId,
+    (task, info): (TaskId, TaskInfo),
+    host: HostCut,
+    store: JobStore,
     state: Option<(u32, Vec<SegmentRef>)>,
 ) -> Result<(Box<dyn Operator>, Holdings), TaskError> {
     let failed = |while_doing: &str, source| TaskError::opening(&task, while_doing, source);
     let unread = |error| TaskError::state(&task, error);
     let mut operator = open(info).await.map_err(|e| failed("while it was opened", e))?;
+    operator.resume_from(host);
     let Some((written, segments)) = state else { return Ok((operator, Holdings::default())) };
-    let (reader, holdings) = SegmentReader::open(&context.store, &segments).await.map_err(unread)?;
+    let (reader, holdings) = SegmentReader::open(&segments, |_| store.clone()).await.map_err(unread)?;
     let fault = Fault::default();
     let chunks = Chunks { reader, fault: Arc::clone(&fault) };
     let restored = operator.restore_from(written, Box::new(chunks)).await;
@@ -446,9 +495,10 @@ impl Wires {
     }
 }
 
-/// Puts back what a cut holds of an inbox, by the names of its inputs. Says when the operator asked to be woken.
-fn restore_inbox(inbox: &mut Inbox, names: &[String], entry: &SubtaskEntry) -> Result<Option<i64>, String> {
-    let Progress::Inbox { inputs, state, wake_at } = Progress::decode(&entry.progress)? else {
+/// Puts back what a cut holds of an inbox, by the names of its inputs. Says when the operator asked to be woken, and what it had of
+/// the host.
+fn restore_inbox(inbox: &mut Inbox, names: &[String], entry: &SubtaskEntry) -> Result<(Option<i64>, HostCut), String> {
+    let Progress::Inbox { inputs, state, wake_at, host } = Progress::decode(&entry.progress)? else {
         return Err("the checkpoint holds the progress of a source for it".into());
     };
     let mut ordered = Vec::with_capacity(names.len());
@@ -462,7 +512,7 @@ fn restore_inbox(inbox: &mut Inbox, names: &[String], entry: &SubtaskEntry) -> R
         return Err(format!("the checkpoint knows inputs that it has no more: {}", inputs.join(", ")));
     }
     inbox.restore(&InboxState { inputs: ordered, watermark: state.watermark });
-    Ok(wake_at)
+    Ok((wake_at, host))
 }
 
 /// What a guest gets as its seed: the same for a subtask in every run of a job.

@@ -8,6 +8,8 @@
 //!                              └───► superseded        a newer run has claimed the job
 //! ```
 //!
+//! `replay` does a past epoch again and `verdict` compares what comes of it, beside whatever runs.
+//!
 //! `supervisor` walks through these states, `coordinator` is the hub of the ring while a job runs, and `commit` makes sinks publish
 //! what a manifest names. All three ask the log what happened; none remembers it across a restart.
 
@@ -18,7 +20,13 @@ use tokio::sync::watch;
 
 mod commit;
 mod coordinator;
+mod image;
+mod replay;
 mod supervisor;
+mod verdict;
+
+pub use replay::{Pair, replay_pair};
+pub use verdict::{Detail, Difference, Granted, Verdict};
 
 use crate::checkpoint::{Start, Store};
 use crate::clock::Clock;

@@ -65,6 +65,8 @@ pub struct Barrier {
     pub epoch: Epoch,
     /// Nothing follows: the job ends or stops with this epoch.
     pub last: bool,
+    /// The newest checkpoint that is complete: what a task has recorded up to its cut is not needed any more.
+    pub complete: Option<Epoch>,
 }
 
 /// What a channel carries, in order. After `End` only barriers come.

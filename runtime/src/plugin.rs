@@ -15,20 +15,25 @@ mod describe;
 mod engine;
 mod error;
 mod host;
+mod image;
 mod instance;
+mod instrument;
 mod lent;
 mod limits;
 mod load;
 mod log;
 mod metrics;
+mod renewable;
 mod wasi;
 
 pub use error::PluginError;
+pub use instrument::{Refusal, VERSION as IMAGE_VERSION};
 pub use limits::TICK;
 pub use load::{HostOptions, Plugin, PluginHost};
 pub use metrics::{Metric, MetricValue};
 
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 
 use crate::model::{Batch, Chunk, Epoch, Scope, SegmentKind, SnapshotMode, Timestamp};
 
@@ -43,6 +48,8 @@ pub struct Output {
     pub wake_at: Option<Timestamp>,
     /// It has more to emit: call `resume`.
     pub more: bool,
+    /// How often a fresh instance took its place afterwards, because its memory was above the soft ceiling.
+    pub recycled: u32,
 }
 
 impl Output {
@@ -53,7 +60,17 @@ impl Output {
         self.rejected.1.clear();
         self.wake_at = None;
         self.more = false;
+        self.recycled = 0;
     }
+}
+
+/// What an operator has had of the host and a cut has to hold, so that it goes on from there (I11, I12).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostCut {
+    /// How often it drew random bytes.
+    pub draws: u64,
+    /// The last processing time that it saw, in microseconds since the Unix epoch; 0 before it saw any.
+    pub seen: Timestamp,
 }
 
 /// Takes the chunks of a snapshot, in the order in which they are written.
@@ -67,6 +84,15 @@ pub trait SnapshotWriter: Send {
 pub trait SnapshotReader: Send + std::fmt::Debug {
     /// The next chunk. None when there are no more, or when the next could not be read: whoever made this knows which of the two.
     async fn read(&mut self) -> Option<Chunk>;
+}
+
+/// All chunks that are left.
+pub(crate) async fn all_chunks(reader: &mut dyn SnapshotReader) -> Vec<Chunk> {
+    let mut all = Vec::new();
+    while let Some(chunk) = reader.read().await {
+        all.push(chunk);
+    }
+    all
 }
 
 #[async_trait]
@@ -121,12 +147,22 @@ pub trait Operator: Send {
         state_version: u32,
         mut chunks: Box<dyn SnapshotReader>,
     ) -> Result<(), OperatorError> {
-        let mut all = Vec::new();
-        while let Some(chunk) = chunks.read().await {
-            all.push(chunk);
-        }
+        let all = all_chunks(&mut *chunks).await;
         self.restore(state_version, all).await
     }
+    /// Whether the last of `process`, `advance`, `wake`, `finish` and `resume` looked at the time, so that it has to be recorded.
+    /// One that does not know says yes.
+    fn looked_at_time(&self) -> bool {
+        true
+    }
+
+    /// What it has had of the host so far. An operator without imports has had nothing.
+    fn host_cut(&self) -> HostCut {
+        HostCut::default()
+    }
+
+    /// Goes on from a cut: called on a fresh instance, before `restore`.
+    fn resume_from(&mut self, _cut: HostCut) {}
 }
 
 /// Why a call failed.
@@ -138,6 +174,9 @@ pub enum OperatorError {
     /// The configuration or the state is not acceptable: a person has to change something.
     #[error("plugin refuses: {0}")]
     Invalid(String),
+    /// The state that it is given was not written by this code in this setting.
+    #[error("{0}")]
+    Unfit(String),
     /// The operator gives up: start over from the last checkpoint.
     #[error("plugin failed: {0}")]
     Fatal(String),

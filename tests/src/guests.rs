@@ -40,3 +40,69 @@ pub fn component(dir: &Path) -> Vec<u8> {
     built.insert(dir.to_owned(), bytes.clone());
     bytes
 }
+
+/// A component around another: it imports and exports the same, and all that it does is done by instances of the one within, of which it
+/// makes two. The second idles. `also` are names of exports without content that it has besides.
+///
+/// It is what composing tools write. What the inner component says of its imports, before its first core module, is said again by the
+/// outer one in the same words.
+///
+/// # Panics
+///
+/// If the component is not built as `weir plugin build` builds it.
+pub fn nested(inner: &[u8], also: &[&str]) -> Vec<u8> {
+    use wasm_encoder::{
+        Alias, Component, ComponentAliasSection, ComponentExportKind, ComponentExportSection, ComponentInstanceSection,
+        RawSection,
+    };
+    use wasmparser::{BinaryReader, ComponentImportSectionReader, ComponentTypeRef};
+
+    const PROCESSOR: &str = "weir:plugin/processor@0.1.0";
+    // Aliases, types, imports.
+    const SAID_AGAIN: [u8; 3] = [6, 7, 10];
+    let mut outer = Component::new();
+    let mut reader = BinaryReader::new(inner, 0);
+    reader.read_bytes(8).expect("a header");
+    let mut imports = Vec::new();
+    while !reader.eof() {
+        let id = reader.read_u8().expect("a section");
+        let len = reader.read_var_u32().expect("its length") as usize;
+        let offset = reader.original_position();
+        let data = reader.read_bytes(len).expect("its content");
+        match id {
+            0 => continue,
+            id if SAID_AGAIN.contains(&id) => {}
+            _ => break,
+        }
+        if id == 10 {
+            for import in ComponentImportSectionReader::new(BinaryReader::new(data, offset)).expect("imports") {
+                let import = import.expect("an import");
+                assert!(matches!(import.ty, ComponentTypeRef::Instance(_)), "only interfaces are imported");
+                imports.push(import.name.name.to_owned());
+            }
+        }
+        outer.section(&RawSection { id, data });
+    }
+    outer.section(&RawSection { id: 4, data: inner });
+    let mut instances = ComponentInstanceSection::new();
+    for _ in 0..2 {
+        let arguments =
+            imports.iter().zip(0..).map(|(name, index)| (name.as_str(), ComponentExportKind::Instance, index));
+        instances.instantiate(0, arguments.collect::<Vec<_>>());
+    }
+    for _ in also {
+        instances.export_items::<&str, [(&str, ComponentExportKind, u32); 0]>([]);
+    }
+    outer.section(&instances);
+    let (count, empty) = (imports.len() as u32, also.len() as u32);
+    let mut aliases = ComponentAliasSection::new();
+    aliases.alias(Alias::InstanceExport { instance: count, kind: ComponentExportKind::Instance, name: PROCESSOR });
+    outer.section(&aliases);
+    let mut exports = ComponentExportSection::new();
+    exports.export(PROCESSOR, ComponentExportKind::Instance, count + 2 + empty, None);
+    for (name, index) in also.iter().zip(count + 2..) {
+        exports.export(*name, ComponentExportKind::Instance, index, None);
+    }
+    outer.section(&exports);
+    outer.finish()
+}

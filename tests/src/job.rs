@@ -24,7 +24,7 @@ use weir::checkpoint::{EntryKind, Manifest, Start, Store, history, read_manifest
 use weir::clock::Clock;
 use weir::error::Error;
 use weir::flow::OperatorCode;
-use weir::job::{Job, Outcome};
+use weir::job::{Job, Outcome, Pair, Verdict};
 use weir::metrics::JobMetrics;
 use weir::model::{Epoch, NodeName};
 use weir::plan::{Plan, parse};
@@ -119,22 +119,45 @@ impl Pipeline {
     ///
     /// If its text or its plan is wrong.
     pub fn start_with(&self, stop: watch::Sender<bool>) -> Running {
+        let job = self.job();
+        let metrics = Arc::clone(&job.metrics);
+        let stopped = stop.subscribe();
+        let handle = tokio::spawn(async move { job.run(Start::Resume, stopped).await });
+        Running { handle, stop, metrics }
+    }
+
+    /// The job, as its text and its code are now.
+    ///
+    /// # Panics
+    ///
+    /// If its text or its plan is wrong.
+    pub fn job(&self) -> Job {
         let spec = parse(&self.text, &self.folder().join("pipeline.toml")).unwrap_or_else(|e| panic!("{e}"));
         let descriptors = self.code.iter().map(|(name, code)| (name.clone(), code.descriptor.clone())).collect();
         let plan = Plan::build(&spec, &descriptors).unwrap_or_else(|e| panic!("{e}"));
         let metrics = Arc::new(JobMetrics::new(plan.nodes.iter().map(|node| node.name.clone())));
-        let job = Job {
-            spec,
-            plan,
-            code: self.code.clone(),
-            text: self.text.clone(),
-            store: self.store(),
-            clock: self.clock.clone(),
-            metrics: Arc::clone(&metrics),
-        };
-        let stopped = stop.subscribe();
-        let handle = tokio::spawn(async move { job.run(Start::Resume, stopped).await });
-        Running { handle, stop, metrics }
+        let (code, text) = (self.code.clone(), self.text.clone());
+        Job { spec, plan, code, text, store: self.store(), clock: self.clock.clone(), metrics }
+    }
+
+    /// Replays every epoch between two checkpoints that are kept, the oldest first, with its code as it is now.
+    ///
+    /// # Panics
+    ///
+    /// If one cannot be replayed.
+    pub async fn replay_all(&self) -> Vec<Verdict> {
+        let manifests = self.manifests().await;
+        let job = self.job();
+        let mut verdicts = Vec::new();
+        for to in &manifests {
+            let from = manifests.iter().find(|manifest| Some(manifest.epoch) == to.parent).cloned();
+            if from.is_none() && to.parent.is_some() {
+                continue;
+            }
+            let pair = Pair { from, to: to.clone() };
+            verdicts.push(job.verify_replay(&pair).await.unwrap_or_else(|error| panic!("{}", error.report())));
+        }
+        verdicts
     }
 
     /// Runs it until it ends by itself.

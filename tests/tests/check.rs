@@ -48,7 +48,7 @@ fn check(text: &str) -> Result<CheckReport, Diagnostics> {
     assert_eq!(plan.check(&spec, &descriptors), Ok(()));
     let snapshots = descriptors.iter().map(|(node, d)| (node.clone(), d.name != "simple-count")).collect();
     let guarantees = weir::plan::guarantees(&spec, &plan, &descriptors, &snapshots)?;
-    Ok(CheckReport::new(&spec, &plan, &descriptors, guarantees))
+    Ok(CheckReport::new(&spec, &plan, &descriptors, &snapshots, guarantees))
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod job {
     mod failures;
     mod flow;
     mod pieces;
+    mod replay;
     mod snapshots;
     mod store;
 }

@@ -1,7 +1,8 @@
 //! The real process, killed with SIGKILL at moments of chance, until it has finished all the same.
 //!
-//! A year of flights, one file a month, at parallelism 2, paced so that an undisturbed run takes more than 30 seconds; five
-//! sinks, dead letters among them, so that a commit has places to die between. After each kill the test looks at what is on disk and says which
+//! A year of flights, one file a month, at parallelism 2, paced so that an undisturbed run takes more than 30 seconds; six
+//! sinks, dead letters among them, so that a commit has places to die between. The same counts are made twice: by an operator that writes its
+//! state, and by one without snapshot code, of whose memory images are taken. After each kill the test looks at what is on disk and says which
 //! row of the crash table (`runtime/src/checkpoint.rs`) it was. At the end the visible output is that of an undisturbed run: as a
 //! multiset, and in order for each key. All the while a reader lists the output folders and never sees part of an epoch.
 //!
@@ -21,7 +22,7 @@ use serde_json::Value;
 
 const KILLS_MIN: usize = 40;
 const EPOCHS_MIN: usize = 20;
-const SINKS: [&str; 5] = ["counts", "hourly", "mirror", "nameless", "worst"];
+const SINKS: [&str; 6] = ["counts", "hourly", "images", "mirror", "nameless", "worst"];
 
 /// The rows of the crash table that a kill can cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,7 +40,7 @@ const ROWS: [Row; 4] = [
     Row::AfterTheCommittedMarker,
 ];
 
-fn pipeline(months: &Path, rate: &str) -> String {
+fn pipeline(months: &Path, simple: &Path, rate: &str) -> String {
     format!(
         r#"
 name = "year"
@@ -77,6 +78,19 @@ inputs = [{{ from = "flights", key = "/tailnum" }}]
 parallelism = 2
 on_reject = "dead-letter"
 
+[operator.simple]
+plugin = "{}"
+inputs = [{{ from = "flights", key = "/tailnum" }}]
+parallelism = 2
+on_reject = "skip"
+
+[sink.images]
+connector = "file"
+inputs = ["simple"]
+parallelism = 2
+path = "images"
+format = "json"
+
 [sink.hourly]
 connector = "file"
 inputs = ["hours"]
@@ -110,7 +124,8 @@ parallelism = 2
 path = "mirror"
 format = "json"
 "#,
-        months.display()
+        months.display(),
+        simple.display()
     )
 }
 
@@ -361,17 +376,20 @@ fn output_is_that_of_an_undisturbed_run_however_often_the_process_is_killed() {
     let folder = tempfile::tempdir().expect("a folder");
     let months = folder.path().join("months");
     weir_tests::write_months(&months);
+    let simple = folder.path().join("simple-count.wasm");
+    fs::write(&simple, weir_tests::guests::guest("simple-count")).expect("a plugin");
 
     let calm = folder.path().join("calm");
     fs::create_dir(&calm).expect("a folder");
-    fs::write(calm.join("pipeline.toml"), pipeline(&months, "")).expect("the pipeline can be written");
+    fs::write(calm.join("pipeline.toml"), pipeline(&months, &simple, "")).expect("the pipeline can be written");
     let (code, _, stderr) = weir_tests::run(&calm, &["run", "--quiet", "pipeline.toml"]);
     assert_eq!(code, 0, "{stderr}");
 
     // 336,776 records at 8,000 a second: 42 seconds without a kill.
     let root = folder.path().join("killed");
     fs::create_dir(&root).expect("a folder");
-    fs::write(root.join("pipeline.toml"), pipeline(&months, "rate = 8_000")).expect("the pipeline can be written");
+    fs::write(root.join("pipeline.toml"), pipeline(&months, &simple, "rate = 8_000"))
+        .expect("the pipeline can be written");
     let folders = Folders { root: root.clone() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let stop = Arc::new(AtomicBool::new(false));
@@ -421,8 +439,9 @@ fn output_is_that_of_an_undisturbed_run_however_often_the_process_is_killed() {
         assert!(expected == got, "{sink}: the same records");
     }
     assert_eq!(multiset(&root.join("mirror")).len(), 336_776);
-    for (sink, key) in [("hourly", "carrier"), ("worst", "origin"), ("counts", "key")] {
+    for (sink, key) in [("hourly", "carrier"), ("worst", "origin"), ("counts", "key"), ("images", "key")] {
         assert!(by_key(&calm.join(sink), key) == by_key(&root.join(sink), key), "{sink}: the order by {key}");
     }
+    assert!(multiset(&root.join("images")) == multiset(&root.join("counts")), "both count the same");
     assert_eq!(staged(&root), Vec::<String>::new(), "staged leftovers were collected");
 }

@@ -32,6 +32,7 @@ fn task(node: &str) -> TaskInfo {
 fn limits() -> LimitsSpec {
     LimitsSpec {
         memory_bytes: 32 << 20,
+        soft_memory_bytes: None,
         cpu: Duration::from_millis(200),
         wall: Duration::from_secs(3_600),
         output_bytes: 8 << 20,

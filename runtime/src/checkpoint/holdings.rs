@@ -10,11 +10,12 @@
 //!
 //! All of it is decided from the references alone.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use super::pack::{PackIndex, PackName};
+use super::pack::PackName;
 use super::packer::{Piece, Pieces, SnapshotPacker, Written};
+use super::read::{OpenedPack, OpenedPacks};
 use super::segment::{Layout, SegmentRef, SegmentSet};
 use crate::model::{Epoch, Generation, SnapshotMode, TaskId};
 
@@ -33,11 +34,11 @@ pub struct Holdings {
 }
 
 impl Holdings {
-    /// What a manifest says that a subtask holds. Pieces of it are known as far as `indices` says what its packs consist of.
-    pub(super) fn restored(segments: Vec<SegmentRef>, indices: &HashMap<PackName, PackIndex>) -> Self {
+    /// What a manifest says that a subtask holds. Pieces of it are known as far as its packs were opened.
+    pub(super) fn restored(segments: Vec<SegmentRef>, packs: &OpenedPacks) -> Self {
         let mut pieces = Pieces::new();
         for segment in segments.iter().filter(|segment| segment.layout != Layout::Chunks) {
-            let Some(index) = indices.get(&segment.pack) else { continue };
+            let Some(OpenedPack { index, .. }) = packs.get(&segment.pack) else { continue };
             for number in segment.first_chunk..segment.first_chunk.saturating_add(segment.chunks) {
                 if let (Ok(hash), Ok(bytes)) = (index.hash(number), index.plain_bytes(number)) {
                     pieces.insert(*hash.as_bytes(), Piece { pack: segment.pack.clone(), number, bytes });

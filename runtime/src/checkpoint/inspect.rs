@@ -41,6 +41,8 @@ pub struct EntrySummary {
     pub kind: EntryKind,
     /// Of a checkpoint.
     pub epoch: Option<Epoch>,
+    /// The checkpoint that it goes on from.
+    pub parent: Option<Epoch>,
     /// The run that wrote it.
     pub generation: Option<Generation>,
     /// When.
@@ -75,6 +77,7 @@ async fn entries_in(store: &JobStore, span: Span) -> Result<Option<Vec<EntrySumm
             seq,
             kind: EntryKind::Void,
             epoch: None,
+            parent: None,
             generation: None,
             created_at: None,
             committed: false,
@@ -95,6 +98,7 @@ async fn entries_in(store: &JobStore, span: Span) -> Result<Option<Vec<EntrySumm
                     Body::Checkpoint(manifest) => {
                         summary.kind = EntryKind::Checkpoint;
                         summary.epoch = Some(manifest.epoch);
+                        summary.parent = manifest.parent;
                         summary.created_at = Some(manifest.created_at);
                         summary.committed = store.is_committed(manifest.epoch).await?;
                         summary.finished = manifest.finished;

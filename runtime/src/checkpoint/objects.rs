@@ -374,6 +374,10 @@ impl Store {
     }
 }
 
+fn wrong_size(now: u64, then: u64) -> String {
+    format!("it has {now} bytes, and {then} were written")
+}
+
 /// Refuses what is not the name of a job or a pin.
 pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), CheckpointError> {
     match name_fault(name) {
@@ -530,7 +534,13 @@ impl JobStore {
             None => self.store.read(&path, PACK_BYTES_MAX).await?,
         };
         match content {
-            Some(content) => PackReader::open(name, content).map_err(|fault| CheckpointError::damaged(path, fault)),
+            Some(content) => {
+                let (now, then) = (content.len() as u64, name.size().map(|size| size.stored));
+                if let Some(then) = then.filter(|then| *then != now) {
+                    return Err(CheckpointError::damaged(path, wrong_size(now, then)));
+                }
+                PackReader::open(name, content).map_err(|fault| CheckpointError::damaged(path, fault))
+            }
             None => Err(CheckpointError::Missing { object: path.to_string(), by: "the checkpoint".into() }),
         }
     }
@@ -581,16 +591,16 @@ impl JobStore {
         match bytes {
             Ok(bytes) if bytes.len() as u64 == wanted => Ok(bytes),
             // Missing, shorter than it should be, or out of reach? The error does not tell in the same way on every store.
-            bytes => {
-                match self.pack_bytes(name).await? {
-                    size if size < range.end => Err(self
-                        .damaged_pack(name, format!("it has {size} bytes, and those up to {} are wanted", range.end))),
-                    _ => Err(match bytes {
-                        Err(source) => CheckpointError::unreachable("read", self.pack(name), source),
-                        Ok(bytes) => self.damaged_pack(name, format!("it gave {} bytes for {wanted}", bytes.len())),
-                    }),
+            bytes => match self.pack_bytes(name).await? {
+                size if size < range.end => {
+                    let then = name.size().map_or(range.end, |size| size.stored);
+                    Err(self.damaged_pack(name, wrong_size(size, then)))
                 }
-            }
+                _ => Err(match bytes {
+                    Err(source) => CheckpointError::unreachable("read", self.pack(name), source),
+                    Ok(bytes) => self.damaged_pack(name, format!("it gave {} bytes for {wanted}", bytes.len())),
+                }),
+            },
         }
     }
 

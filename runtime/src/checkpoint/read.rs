@@ -53,24 +53,23 @@ impl std::fmt::Debug for SegmentReader {
 }
 
 impl SegmentReader {
-    /// Looks at every pack that the segments name, and gets ready to read their chunks. Says what is held with them.
+    /// Looks at every pack that the segments name, and gets ready to read their chunks. Says what is held with them. `store_of` says in which
+    /// store a pack is.
     ///
     /// # Errors
     ///
     /// If a pack is missing or damaged, or does not have what is wanted of it.
-    pub async fn open(store: &JobStore, segments: &[SegmentRef]) -> Result<(Self, Holdings), CheckpointError> {
-        let packs = open_packs(store, segments.iter()).await?;
+    pub async fn open(
+        segments: &[SegmentRef],
+        store_of: impl Fn(&PackName) -> JobStore,
+    ) -> Result<(Self, Holdings), CheckpointError> {
+        let packs = open_packs(segments.iter(), store_of).await?;
         let wanted: Vec<SegmentRef> = reading_order(segments).into_iter().cloned().collect();
-        let reads = reads(store, &packs, wanted)?;
+        let reads = reads(&packs, wanted)?;
         let holdings = Holdings::restored(segments.to_vec(), &packs);
-        let (store, packs) = (store.clone(), Arc::new(packs));
-        let parts = futures::stream::iter(reads)
-            .map(move |read| {
-                let (store, packs) = (store.clone(), Arc::clone(&packs));
-                async move { read.run(&store, packs).await }
-            })
-            .buffered(READS_AHEAD)
-            .boxed();
+        let packs = Arc::new(packs);
+        let parts =
+            futures::stream::iter(reads).map(move |read| read.run(Arc::clone(&packs))).buffered(READS_AHEAD).boxed();
         let (ready, runs) = (VecDeque::new(), VecDeque::new());
         Ok((Self { parts, ready, joined: BytesMut::new(), runs }, holdings))
     }
@@ -119,7 +118,7 @@ impl SegmentReader {
 ///
 /// A pack that is missing or damaged is named in the error, and nothing is given.
 pub async fn read_segments(store: &JobStore, segments: &[SegmentRef]) -> Result<Vec<Chunk>, CheckpointError> {
-    let (mut reader, _) = SegmentReader::open(store, segments).await?;
+    let (mut reader, _) = SegmentReader::open(segments, |_| store.clone()).await?;
     let mut chunks = Vec::new();
     while let Some(chunk) = reader.next().await? {
         chunks.push(chunk);
@@ -127,17 +126,29 @@ pub async fn read_segments(store: &JobStore, segments: &[SegmentRef]) -> Result<
     Ok(chunks)
 }
 
-/// The indices of all packs that some segments name.
+/// A pack whose footer was read.
+pub(super) struct OpenedPack {
+    store: JobStore,
+    pub(super) index: PackIndex,
+}
+
+pub(super) type OpenedPacks = HashMap<PackName, OpenedPack>;
+
+/// All packs that some segments name.
 async fn open_packs(
-    store: &JobStore,
     segments: impl Iterator<Item = &SegmentRef>,
-) -> Result<HashMap<PackName, PackIndex>, CheckpointError> {
+    store_of: impl Fn(&PackName) -> JobStore,
+) -> Result<OpenedPacks, CheckpointError> {
     let mut seen = HashSet::new();
-    let names: Vec<_> = segments.map(|s| s.pack.clone()).filter(|name| seen.insert(name.clone())).collect();
+    let names: Vec<_> = segments
+        .map(|segment| &segment.pack)
+        .filter(|name| seen.insert(*name))
+        .map(|name| (name.clone(), store_of(name)))
+        .collect();
     futures::stream::iter(names)
-        .map(|name| async move {
+        .map(|(name, store)| async move {
             let index = store.pack_index(&name).await?;
-            Ok::<_, CheckpointError>((name, index))
+            Ok::<_, CheckpointError>((name, OpenedPack { store, index }))
         })
         .buffer_unordered(FOOTERS_AT_ONCE)
         .try_collect()
@@ -152,15 +163,11 @@ struct Read {
 }
 
 /// What has to be read for segments, in their order. Every reference is checked against its pack first.
-fn reads(
-    store: &JobStore,
-    packs: &HashMap<PackName, PackIndex>,
-    segments: Vec<SegmentRef>,
-) -> Result<Vec<Read>, CheckpointError> {
+fn reads(packs: &OpenedPacks, segments: Vec<SegmentRef>) -> Result<Vec<Read>, CheckpointError> {
     let mut reads = Vec::new();
     for segment in segments {
         // Every pack was opened.
-        let Some(index) = packs.get(&segment.pack) else { continue };
+        let Some(OpenedPack { store, index }) = packs.get(&segment.pack) else { continue };
         let damaged = |fault| store.damaged_pack(&segment.pack, fault);
         let chunks = index.named_by(&segment).map_err(damaged)?;
         let (mut start, mut bytes) = (chunks.start, 0);
@@ -181,19 +188,21 @@ fn reads(
 }
 
 impl Read {
-    async fn run(self, store: &JobStore, packs: Arc<HashMap<PackName, PackIndex>>) -> Result<Part, CheckpointError> {
+    async fn run(self, packs: Arc<OpenedPacks>) -> Result<Part, CheckpointError> {
         let Self { segment, layout, chunks } = self;
         let SegmentRef { scope, kind, origin, pack, .. } = segment;
-        let damaged = |fault: String| store.damaged_pack(&pack, fault);
-        let missing = || damaged("its footer was not read".into());
-        let range = packs.get(&pack).ok_or_else(missing)?.range(chunks.clone()).map_err(damaged)?;
-        let stored = store.pack_range(&pack, range.clone()).await?;
-        let name = pack.clone();
-        let opened = offload(move || {
-            let index = packs.get(&name).ok_or("its footer was not read")?;
+        // Every pack was opened, or there would be no read of it.
+        let missing = || CheckpointError::Missing { object: pack.to_string(), by: "the checkpoint".into() };
+        let opened = packs.get(&pack).ok_or_else(missing)?;
+        let damaged = |fault: String| opened.store.damaged_pack(&pack, fault);
+        let range = opened.index.range(chunks.clone()).map_err(damaged)?;
+        let stored = opened.store.pack_range(&pack, range.clone()).await?;
+        let (name, all) = (pack.clone(), Arc::clone(&packs));
+        let checked = offload(move || {
+            let index = &all.get(&name).ok_or("its footer was not read")?.index;
             chunks.map(|number| index.chunk(number, range.start, &stored)).collect::<Result<Vec<_>, String>>()
         });
-        let chunks = opened.await.and_then(|opened| opened).map_err(damaged)?;
+        let chunks = checked.await.and_then(|checked| checked).map_err(damaged)?;
         Ok(Part { scope, kind, origin, layout, chunks })
     }
 }
@@ -215,11 +224,11 @@ pub async fn move_chunks(
     }
     let all = holdings.segments().as_slice();
     let old: Vec<SegmentRef> = places.iter().map(|place| all[*place].clone()).collect();
-    let packs = open_packs(store, old.iter()).await?;
-    let reads = reads(store, &packs, old.clone())?;
+    let packs = open_packs(old.iter(), |_| store.clone()).await?;
+    let reads = reads(&packs, old.clone())?;
     let packs = Arc::new(packs);
     let parts: Vec<Part> = futures::stream::iter(reads)
-        .map(|read| read.run(store, Arc::clone(&packs)))
+        .map(|read| read.run(Arc::clone(&packs)))
         .buffered(READS_AHEAD)
         .try_collect()
         .await?;

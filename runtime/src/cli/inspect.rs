@@ -19,8 +19,8 @@ pub(super) enum CheckpointCommand {
     List(ListArgs),
     /// Show what a checkpoint holds
     Show(EpochArgs),
-    /// Read a checkpoint whole and check every byte of it against its digests
-    Verify(EpochArgs),
+    /// Read a checkpoint whole and check every byte of it against its digests; or replay an epoch
+    Verify(VerifyArgs),
 }
 
 /// Which job.
@@ -50,7 +50,17 @@ pub(super) struct ListArgs {
     all: bool,
 }
 
-/// `weir checkpoint show` and `verify`.
+/// `weir checkpoint verify`.
+#[derive(Debug, Args)]
+pub(super) struct VerifyArgs {
+    #[command(flatten)]
+    epoch: EpochArgs,
+    /// Start from this checkpoint, do the epoch after it again, and compare what comes out with the next checkpoint; 0 begins where the job began
+    #[arg(long, value_name = "EPOCH", conflicts_with_all = ["epoch", "store"])]
+    replay: Option<u64>,
+}
+
+/// `weir checkpoint show`.
 #[derive(Debug, Args)]
 pub(super) struct EpochArgs {
     #[command(flatten)]
@@ -92,7 +102,12 @@ impl CheckpointCommand {
             match self {
                 Self::List(args) => list(args).await,
                 Self::Show(args) => show(args).await,
-                Self::Verify(args) => verify_one(args).await,
+                Self::Verify(args) => match (args.replay, &args.epoch.job.pipeline) {
+                    (Some(from), Some(pipeline)) => {
+                        super::replay::verify_replay(pipeline, from, args.epoch.job.json).await
+                    }
+                    _ => verify_one(args.epoch).await,
+                },
             }
         })
     }

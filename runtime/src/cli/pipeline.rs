@@ -10,9 +10,9 @@ use crate::checkpoint::Store;
 use crate::error::{Error, ErrorKind};
 use crate::flow::OperatorCode;
 use crate::model::{Descriptor, NodeName};
-use crate::plan::{Diagnostics, Guarantees, PipelineSpec, Plan, guarantees, parse};
+use crate::plan::{Diagnostics, Guarantees, PipelineSpec, Plan, PluginRef, guarantees, parse};
 use crate::plugin::registry::{Found, PluginFolders};
-use crate::plugin::{HostOptions, PluginHost};
+use crate::plugin::{HostOptions, IMAGE_VERSION, PluginHost};
 
 /// A pipeline file that has been read, with its plugins.
 #[derive(Debug)]
@@ -62,6 +62,11 @@ impl From<PipelineFault> for Error {
 impl Pipeline {
     /// Reads a pipeline file and everything it names.
     pub(super) async fn load(path: &Path) -> Result<Self, PipelineFault> {
+        Self::load_with(path, &BTreeMap::new()).await
+    }
+
+    /// The same, but nodes with a digest run the plugin that the store has under it, whatever the file says, if it has it.
+    pub(super) async fn load_with(path: &Path, digests: &BTreeMap<NodeName, [u8; 32]>) -> Result<Self, PipelineFault> {
         let (text, spec) = read_spec(path)?;
         let host = plugin_host()?;
         let folders = PluginFolders::standard();
@@ -72,7 +77,16 @@ impl Pipeline {
                 let (store, digest) = (open_store(&spec), digest.to_owned());
                 async move { fetch(store, &digest).await }.boxed()
             };
-            match folders.find(&host, &operator.plugin, &spec.dir, &fetch).await {
+            let mut found = None;
+            if let Some(digest) = digests.get(&operator.name) {
+                let reference = PluginRef::Digest(blake3::Hash::from_bytes(*digest).to_hex().to_string());
+                found = folders.find(&host, &reference, &spec.dir, &fetch).await.ok();
+            }
+            let found = match found {
+                Some(found) => Ok(found),
+                None => folders.find(&host, &operator.plugin, &spec.dir, &fetch).await,
+            };
+            match found {
                 Ok(found) => {
                     plugins.insert(operator.name.clone(), found);
                 }
@@ -86,8 +100,7 @@ impl Pipeline {
         Diagnostics::collect(&spec.text, faults)?;
         let descriptors = descriptors(&plugins);
         let plan = Plan::build(&spec, &descriptors)?;
-        let snapshots = plugins.iter().map(|(name, found)| (name.clone(), found.plugin.has_snapshot_code())).collect();
-        let guarantees = guarantees(&spec, &plan, &descriptors, &snapshots)?;
+        let guarantees = guarantees(&spec, &plan, &descriptors, &snapshot_code(&plugins))?;
         Ok(Self { text, spec, plugins, plan, guarantees, host })
     }
 
@@ -96,15 +109,21 @@ impl Pipeline {
         descriptors(&self.plugins)
     }
 
+    /// Which plugins write their state themselves.
+    pub(super) fn snapshot_code(&self) -> BTreeMap<NodeName, bool> {
+        snapshot_code(&self.plugins)
+    }
+
     /// The code of each operator, ready to be opened.
     pub(super) fn code(&self) -> BTreeMap<NodeName, OperatorCode> {
         let operators = self.spec.operators.iter().filter_map(|operator| {
             let found = self.plugins.get(&operator.name)?;
-            let plugin = found.plugin.clone();
+            let plugin = found.plugin.clone().with_grants(operator.grants);
             let (limits, config) = (operator.limits.clone(), operator.config.clone());
             let code = OperatorCode {
                 descriptor: plugin.descriptor().clone(),
                 digest: *blake3::hash(&found.bytes).as_bytes(),
+                image: plugin.takes_images().then_some(IMAGE_VERSION),
                 open: Arc::new(move |task| {
                     let (plugin, limits, config) = (plugin.clone(), limits.clone(), config.clone());
                     async move { plugin.open(&limits, &config, &task).await }.boxed()
@@ -118,6 +137,10 @@ impl Pipeline {
 
 fn descriptors(plugins: &BTreeMap<NodeName, Found>) -> BTreeMap<NodeName, Descriptor> {
     plugins.iter().map(|(name, found)| (name.clone(), found.plugin.descriptor().clone())).collect()
+}
+
+fn snapshot_code(plugins: &BTreeMap<NodeName, Found>) -> BTreeMap<NodeName, bool> {
+    plugins.iter().map(|(name, found)| (name.clone(), found.plugin.has_snapshot_code())).collect()
 }
 
 /// A plugin of the store, by the digest that the pipeline names.

@@ -191,7 +191,9 @@ impl CheckArgs {
                 Err(fault) => return Err(fault.into()),
             };
             let descriptors = pipeline.descriptors();
-            let report = CheckReport::new(&pipeline.spec, &pipeline.plan, &descriptors, pipeline.guarantees);
+            let snapshots = pipeline.snapshot_code();
+            let report =
+                CheckReport::new(&pipeline.spec, &pipeline.plan, &descriptors, &snapshots, pipeline.guarantees);
             if self.json { print_json(&report) } else { print(render_check(&report)) }
         })
     }

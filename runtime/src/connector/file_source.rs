@@ -24,6 +24,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 
 use self::malformed::Malformed;
 use self::reader::{FileReader, Next, Raw};
@@ -49,6 +50,25 @@ pub(super) struct FileSource {
     current: Option<(usize, FileReader)>,
     /// How many bytes of values the last batch had: about what the next one will have.
     last_bytes: usize,
+    /// What the last poll did, where the number of its records does not say it.
+    trace: Vec<Step>,
+}
+
+/// A step of a poll, for a replay. Which files there are, which of them has grown and where a file ended for now depends on when
+/// one looks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Step {
+    /// A file was found.
+    Found(String),
+    /// A file was read.
+    Read {
+        /// Its number in the list of then.
+        file: u32,
+        /// Up to here, in bytes from where it had been.
+        bytes: u64,
+        /// Whether it was left, and if so, whether for good.
+        left: Option<bool>,
+    },
 }
 
 /// What one poll gathers.
@@ -78,7 +98,8 @@ impl FileSource {
         positions: &[SplitPosition],
     ) -> Result<Self, ConnectorError> {
         let splits = Splits::open(&file.path, dir, file.follow, context, positions)?;
-        let mut source = Self { spec: spec.clone(), file: file.clone(), splits, current: None, last_bytes: 0 };
+        let mut source =
+            Self { spec: spec.clone(), file: file.clone(), splits, current: None, last_bytes: 0, trace: Vec::new() };
         // Every file that was begun is compared with its fingerprint, before anything is read from any.
         for at in 0..source.splits.list.len() {
             let offset = source.splits.list[at].offset;
@@ -111,7 +132,8 @@ impl FileSource {
     fn advance(&mut self) -> Result<bool, ConnectorError> {
         for look in 0..=usize::from(self.file.follow) {
             if look > 0 {
-                self.splits.look_again()?;
+                let found = self.splits.look_again()?;
+                self.trace.extend(found.into_iter().map(Step::Found));
             }
             for at in 0..self.splits.list.len() {
                 let split = &self.splits.list[at];
@@ -157,6 +179,7 @@ impl FileSource {
 
     fn gather(&mut self, limit: BatchLimit) -> Result<Polled, ConnectorError> {
         let mut out = Gathered::default();
+        self.trace.clear();
         out.records.values.bytes.reserve(self.last_bytes);
         let mut budget = POLL_BYTES_MAX.max(limit.bytes as u64);
         let (records_max, bytes_max) = (limit.records.max(1), limit.bytes.clamp(1, BATCH_BYTES_MAX));
@@ -167,8 +190,14 @@ impl FileSource {
                 None => break true,
             };
             let begin = reader.consumed();
+            let from = reader.offset();
+            let mut full = false;
             let ended = loop {
-                if out.len() >= records_max || out.bytes() >= bytes_max || reader.consumed() - begin >= budget {
+                if out.len() >= records_max || out.bytes() >= bytes_max {
+                    full = true;
+                    break None;
+                }
+                if reader.consumed() - begin >= budget {
                     break None;
                 }
                 match reader.next(&mut out.records)? {
@@ -179,6 +208,12 @@ impl FileSource {
                 }
             };
             budget = budget.saturating_sub(reader.consumed() - begin);
+            let bytes = reader.offset() - from;
+            // A poll that is full stands behind its last record, and in a bounded source nothing but the end of a file leads on.
+            let is_plain = full && !self.file.follow && self.trace.is_empty();
+            if !is_plain && (bytes > 0 || ended == Some(true)) {
+                self.trace.push(Step::Read { file: at as u32, bytes, left: ended });
+            }
             self.current = Some((at, reader));
             match ended {
                 Some(done) => self.leave(done),
@@ -197,12 +232,77 @@ impl FileSource {
             (false, _) => Polled::Pending(Duration::ZERO),
         })
     }
+
+    /// Does the steps of a poll again.
+    fn repeat_steps(&mut self, steps: Vec<Step>) -> Result<Polled, ConnectorError> {
+        let mut out = Gathered::default();
+        for step in steps {
+            let (file, bytes, left) = match step {
+                Step::Found(name) => {
+                    self.splits.found_again(name);
+                    continue;
+                }
+                Step::Read { file, bytes, left } => (file as usize, bytes, left),
+            };
+            if self.splits.list.get(file).is_none() {
+                let files = self.splits.list.len();
+                return Err(ConnectorError::mismatch(format!(
+                    "file number {file} was read in the recorded epoch, and there are {files} now"
+                ))
+                .help("put the files back as they were"));
+            }
+            if self.current.as_ref().is_some_and(|(at, _)| *at != file) {
+                self.leave(false);
+            }
+            let mut reader = match self.current.take() {
+                Some((_, reader)) => reader,
+                None => self.open_reader(file)?,
+            };
+            let end = reader.offset().saturating_add(bytes);
+            while reader.offset() < end {
+                match reader.next(&mut out.records)? {
+                    Next::Record | Next::Nothing => {}
+                    Next::Malformed(raw, reason) => self.malformed(&raw, reason, file, &mut out)?,
+                    Next::Wait | Next::End => break,
+                }
+            }
+            if reader.offset() != end {
+                let path = self.splits.list[file].path.display();
+                return Err(ConnectorError::mismatch(format!(
+                    "file {path} has no record that ends at byte {end}, where one had ended: it was changed"
+                ))
+                .help("put the file back as it was"));
+            }
+            self.current = Some((file, reader));
+            if let Some(done) = left {
+                self.leave(done);
+            }
+        }
+        let Gathered { records, rejected, skipped } = out;
+        Ok(Polled::Records { records, rejected, skipped })
+    }
 }
 
 #[async_trait]
 impl Source for FileSource {
     async fn poll(&mut self, limit: BatchLimit) -> Result<Polled, ConnectorError> {
         self.gather(limit)
+    }
+
+    fn trace(&mut self) -> Vec<u8> {
+        match self.trace.is_empty() {
+            true => Vec::new(),
+            false => postcard::to_stdvec(&std::mem::take(&mut self.trace)).unwrap_or_default(),
+        }
+    }
+
+    async fn repeat(&mut self, count: u64, trace: &[u8]) -> Result<Polled, ConnectorError> {
+        if trace.is_empty() {
+            return super::poll_count(self, count).await;
+        }
+        let steps = postcard::from_bytes(trace)
+            .map_err(|e| ConnectorError::mismatch("what is recorded of a file source does not decode").caused_by(e))?;
+        self.repeat_steps(steps)
     }
 
     fn positions(&self) -> Vec<SplitPosition> {

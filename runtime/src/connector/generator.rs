@@ -207,6 +207,11 @@ impl Source for Generator {
         Ok(Polled::Records { records, rejected: Batch::default(), skipped: 0 })
     }
 
+    /// Its settings are in the fingerprint, and nothing else decides.
+    fn may_change(&self) -> bool {
+        false
+    }
+
     fn positions(&self) -> Vec<SplitPosition> {
         let offset = Offset { next: self.next, parallelism: self.parallelism };
         vec![SplitPosition {

@@ -7,11 +7,13 @@ use tokio::sync::mpsc;
 
 use super::budget::UploadBudget;
 use super::report::Event;
+use super::stage::OperatorCall;
 use crate::checkpoint::JobStore;
 use crate::clock::Clock;
 use crate::metrics::JobMetrics;
-use crate::model::Generation;
-use crate::plan::BatchSpec;
+use crate::model::{Batch, Generation, TaskId, Timestamp};
+use crate::plan::{BatchSpec, OutPort};
+use crate::plugin::Output;
 
 /// What every task of a job shares.
 #[derive(Debug)]
@@ -32,6 +34,25 @@ pub struct FlowContext {
     pub uploads: Arc<UploadBudget>,
     /// How many bytes of state a subtask may have in the manifest itself.
     pub inline_bytes_max: u64,
+    /// Sees what every node receives and says; only in a replay that somebody watches.
+    pub tap: Option<Arc<dyn Tap>>,
+}
+
+/// What a node received, or did and said.
+#[derive(Clone, Copy, Debug)]
+pub enum Seen<'a> {
+    /// A source gave records, or put some aside as dead letters.
+    Gave(OutPort, &'a Batch),
+    /// An operator was called at a processing time, and said this.
+    Called(OperatorCall<'a>, Timestamp, &'a Output),
+    /// A sink got records on a port.
+    Received(u32, &'a Batch),
+}
+
+/// Watches the nodes of a job.
+pub trait Tap: Send + Sync + std::fmt::Debug {
+    /// Something happened in a subtask. Those of one subtask come in their order.
+    fn note(&self, task: &TaskId, seen: Seen<'_>);
 }
 
 impl FlowContext {

@@ -82,6 +82,14 @@ pub enum TaskError {
         #[source]
         source: Box<Error>,
     },
+    /// In a replay: it cannot do again what it did.
+    #[error("{task} does not do again what it did: {reason}")]
+    Diverged {
+        /// Which subtask is at the head of the task.
+        task: TaskId,
+        /// What is different.
+        reason: String,
+    },
     /// What a checkpoint holds for this task does not fit it.
     #[error("{task} cannot be restored: {reason}")]
     Restore {
@@ -139,10 +147,12 @@ impl TaskError {
     pub fn may_pass(&self) -> bool {
         match self {
             // From any other call than these two, `invalid` is as good as `fatal`.
-            Self::Operator { source, opening, .. } => !(*opening && matches!(**source, OperatorError::Invalid(_))),
+            Self::Operator { source, opening, .. } => {
+                !(*opening && matches!(**source, OperatorError::Invalid(_) | OperatorError::Unfit(_)))
+            }
             Self::Connector { source, .. } => source.kind == ConnectorErrorKind::Transient,
             Self::Closed | Self::Inbox { .. } | Self::Panic { .. } | Self::Unread { .. } => true,
-            Self::Key { .. } | Self::Rejected { .. } | Self::Restore { .. } => false,
+            Self::Key { .. } | Self::Rejected { .. } | Self::Restore { .. } | Self::Diverged { .. } => false,
         }
     }
 }
@@ -175,6 +185,7 @@ impl From<TaskError> for Error {
                 ),
             ),
             TaskError::Unread { source, .. } => (source.kind(), source.remedy().map(str::to_owned)),
+            TaskError::Diverged { .. } => (ErrorKind::Differs, None),
             TaskError::Restore { .. } => (
                 ErrorKind::State,
                 Some("run the pipeline as it was, or start anew with --fresh: nothing was changed".into()),
@@ -203,6 +214,9 @@ fn remedy(error: &OperatorError) -> Option<String> {
         )),
         OperatorError::Trap { .. } | OperatorError::Contract { .. } | OperatorError::Fatal(_) => {
             Some("mend the plugin: nothing that this call emitted has gone anywhere".into())
+        }
+        OperatorError::Unfit(_) => {
+            Some("run the pipeline as it was when the checkpoint was taken, or start anew with --fresh".into())
         }
         OperatorError::Invalid(_) => Some("change the operator's config, or use a plugin that reads this state".into()),
         _ => None,

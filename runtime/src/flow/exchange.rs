@@ -175,6 +175,16 @@ impl Exchange {
         Ok(())
     }
 
+    /// To which receiver the last batch of a rebalance edge went: what comes next depends on it. None for other edges.
+    pub fn turn(&self) -> Option<u32> {
+        (self.kind == ExchangeKind::Rebalance).then_some(self.turn as u32)
+    }
+
+    /// Goes on as if the last batch had gone to this receiver.
+    pub fn set_turn(&mut self, turn: u32) {
+        self.turn = turn as usize % self.senders.len().max(1);
+    }
+
     /// Since when something is held back.
     pub fn buffered_since(&self) -> Option<Duration> {
         self.buffered_since

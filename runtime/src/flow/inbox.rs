@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     fn barrier(epoch: u64) -> Incoming {
-        Incoming::Barrier(Barrier { epoch: Epoch(epoch), last: false })
+        Incoming::Barrier(Barrier { epoch: Epoch(epoch), last: false, complete: None })
     }
 
     fn accept(inbox: &mut Inbox, input: usize, incoming: Incoming) -> Result<Vec<Action>, InboxFault> {

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::TaskError;
-use super::context::FlowContext;
-use super::inbox::InboxState;
+use super::context::{FlowContext, Seen};
 use super::report::{CutTimings, Event};
+use super::schedule::Course;
 use super::snapshot::Snapshots;
-use super::stage::{OperatorCall, progress};
+use super::stage::{Cutting, OperatorCall, progress};
 use crate::checkpoint::{Holdings, SubtaskEntry};
 use crate::metrics::NodeMetrics;
-use crate::model::{Barrier, Batch, Epoch, NO_TIME, TaskId, Timestamp};
+use crate::model::{Barrier, Batch, Epoch, SnapshotMode, TaskId, Timestamp};
 use crate::plugin::{Operator, OperatorError, Output};
 
 /// How often a call that asks for it is repeated before the job starts over, and how long the first wait is; each is twice as
@@ -52,12 +52,14 @@ impl OperatorStage {
         wake_at: Option<Timestamp>,
         records: u64,
     ) -> Self {
+        // What it has seen of the time does not go back either.
+        let now = operator.host_cut().seen;
         Self {
             operator,
             snapshots: holdings.map(|holdings| Snapshots::new(context, task, holdings)),
             wake_at,
             spare: Output::default(),
-            now: NO_TIME,
+            now,
             records,
             epoch: None,
             idle_steps: 0,
@@ -78,6 +80,11 @@ impl OperatorStage {
         self.wake_at.take_if(|at| *at <= now).is_some()
     }
 
+    /// Forgets when it asked to be woken, since its time has come. False: it did not ask.
+    pub(super) fn take_wake(&mut self) -> bool {
+        self.wake_at.take().is_some()
+    }
+
     /// Keeps the memory of an output for the next call.
     pub(super) fn give_back(&mut self, out: Output) {
         self.spare = out;
@@ -89,6 +96,7 @@ impl OperatorStage {
         task: &TaskId,
         metrics: &NodeMetrics,
         context: &FlowContext,
+        course: &mut Course,
         call: OperatorCall<'_>,
     ) -> Result<Output, TaskError> {
         if let OperatorCall::Process(_, batch) = call {
@@ -98,7 +106,7 @@ impl OperatorStage {
         let mut tries = 0;
         loop {
             out.clear();
-            self.now = self.now.max(context.clock.now());
+            self.now = course.now(self.now.max(context.clock.now()));
             let now = self.now;
             let result = match call {
                 OperatorCall::Process(port, batch) => self.operator.process(now, port, batch, &mut out).await,
@@ -107,8 +115,10 @@ impl OperatorStage {
                 OperatorCall::Finish(port) => self.operator.finish(now, port, &mut out).await,
                 OperatorCall::Resume => self.operator.resume(now, &mut out).await,
             };
+            course.called(self.operator.looked_at_time(), now);
             match result {
                 Ok(()) => {
+                    NodeMetrics::add(&metrics.recycled, u64::from(out.recycled));
                     let says_nothing_more = out.emitted.is_empty() && out.rejected.1.is_empty() && out.more;
                     self.idle_steps = if says_nothing_more { self.idle_steps + 1 } else { 0 };
                     if self.idle_steps > IDLE_STEPS_MAX {
@@ -126,6 +136,9 @@ impl OperatorStage {
                     return Err(TaskError::operator(task, self.describe(call), source));
                 }
             }
+        }
+        if let Some(tap) = &context.tap {
+            tap.note(task, Seen::Called(call, self.now, &out));
         }
         self.wake_at = match (self.wake_at, out.wake_at) {
             (Some(kept), Some(asked)) => Some(kept.min(asked)),
@@ -146,24 +159,27 @@ impl OperatorStage {
     pub(super) async fn cut(
         &mut self,
         task: &TaskId,
-        input_names: &[String],
-        inbox: InboxState,
         barrier: Barrier,
-        align: Duration,
+        Cutting { input_names, inbox, align, course }: Cutting<'_>,
         context: &FlowContext,
     ) -> Result<(), TaskError> {
+        if let Some(snapshots) = &mut self.snapshots {
+            snapshots.drive(task, &mut *self.operator).await?;
+        }
         self.epoch = Some(barrier.epoch);
+        let live = self.snapshots.as_ref().map_or(SnapshotMode::Full, Snapshots::next_mode);
+        let mode = course.mode(live);
         let entry = SubtaskEntry {
             segments: Vec::new(),
             positions: Vec::new(),
             watermark: inbox.watermark,
-            progress: progress(input_names, inbox, self.wake_at),
+            progress: progress(input_names, inbox, self.wake_at, self.operator.host_cut()),
             records: self.records,
-            schedule: Vec::new(),
+            schedule: course.cut(&barrier),
         };
         let epoch = barrier.epoch;
         match &mut self.snapshots {
-            Some(snapshots) => snapshots.begin(task, &mut *self.operator, epoch, (entry, align)).await,
+            Some(snapshots) => snapshots.begin(task, &mut *self.operator, (epoch, mode), (entry, align)).await,
             None => {
                 let (task, entry) = (task.clone(), Box::new(entry));
                 let timings = CutTimings { align, ..CutTimings::default() };
@@ -178,11 +194,11 @@ impl OperatorStage {
         self.snapshots.as_ref().is_some_and(Snapshots::is_writing)
     }
 
-    /// Writes a step of the snapshot that is open, if one is and there is room for it.
-    pub(super) async fn snapshot_step(&mut self, task: &TaskId) -> Result<(), TaskError> {
+    /// Writes a step of the snapshot that is open, if one is and there is room for it. Says whether it did.
+    pub(super) async fn snapshot_step(&mut self, task: &TaskId) -> Result<bool, TaskError> {
         match &mut self.snapshots {
             Some(snapshots) => snapshots.try_step(task, &mut *self.operator).await,
-            None => Ok(()),
+            None => Ok(false),
         }
     }
 

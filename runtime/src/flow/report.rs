@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::inbox::InboxState;
 use crate::checkpoint::SubtaskEntry;
 use crate::model::{Epoch, TaskId, Timestamp};
+use crate::plugin::HostCut;
 
 /// How long the parts of a subtask's cut took. Its parts follow each other, but for the upload, which overlaps with the snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,6 +86,8 @@ pub enum Progress {
         state: InboxState,
         /// The processing time at which the operator asked to be woken.
         wake_at: Option<Timestamp>,
+        /// What the operator has had of the host.
+        host: HostCut,
     },
 }
 

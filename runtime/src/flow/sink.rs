@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use super::TaskError;
 use super::context::FlowContext;
-use super::inbox::InboxState;
 use super::report::{CutTimings, Event};
-use super::stage::progress;
+use super::stage::{Cutting, progress};
 use crate::checkpoint::SubtaskEntry;
 use crate::connector::Sink;
 use crate::model::{Barrier, Batch, TaskId};
+use crate::plugin::HostCut;
 
 /// A sink and what the host keeps for it.
 pub(super) struct SinkStage {
@@ -33,10 +33,8 @@ impl SinkStage {
     pub(super) async fn cut(
         &mut self,
         task: &TaskId,
-        input_names: &[String],
-        inbox: InboxState,
         barrier: Barrier,
-        align: Duration,
+        Cutting { input_names, inbox, align, course }: Cutting<'_>,
         context: &FlowContext,
     ) -> Result<(), TaskError> {
         let began = context.clock.elapsed();
@@ -45,9 +43,9 @@ impl SinkStage {
             segments: Vec::new(),
             positions: Vec::new(),
             watermark: inbox.watermark,
-            progress: progress(input_names, inbox, None),
+            progress: progress(input_names, inbox, None, HostCut::default()),
             records: self.records,
-            schedule: Vec::new(),
+            schedule: course.cut(&barrier),
         };
         let snapshot = context.clock.elapsed().saturating_sub(began);
         let timings = CutTimings { align, snapshot, upload: Duration::ZERO };

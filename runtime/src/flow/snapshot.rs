@@ -66,7 +66,7 @@ impl Snapshots {
     }
 
     /// What the next one has to contain. One that is still on its way counts as stored: if it is lost, so is what builds on it.
-    fn next_mode(&self) -> SnapshotMode {
+    pub(super) fn next_mode(&self) -> SnapshotMode {
         let status = *self.status.borrow();
         let is_settled = status.finished == self.begun;
         if self.is_lost || status.is_lost || (is_settled && status.wants_full) {
@@ -76,16 +76,14 @@ impl Snapshots {
         }
     }
 
-    /// Takes the cut: the first step of a snapshot, which does not wait for room. One that is open is driven to its end before.
+    /// Takes the cut: the first step of a snapshot, which does not wait for room. The one before has been driven to its end.
     pub(super) async fn begin(
         &mut self,
         task: &TaskId,
         operator: &mut dyn Operator,
-        epoch: Epoch,
+        (epoch, mode): (Epoch, SnapshotMode),
         (entry, align): (SubtaskEntry, Duration),
     ) -> Result<(), TaskError> {
-        self.drive(task, operator).await?;
-        let mode = self.next_mode();
         self.is_lost = false;
         self.begun += 1;
         let timings = CutTimings { align, ..CutTimings::default() };
@@ -95,19 +93,16 @@ impl Snapshots {
         self.step(task, operator, room).await
     }
 
-    /// Writes one step of the open snapshot, if there is one and room for it.
-    pub(super) async fn try_step(&mut self, task: &TaskId, operator: &mut dyn Operator) -> Result<(), TaskError> {
-        if self.open.is_none() {
-            return Ok(());
-        }
-        match self.budget.try_reserve(STEP_BYTES) {
-            Some(room) => self.step(task, operator, room).await,
-            None => Ok(()),
-        }
+    /// Writes one step of the open snapshot, if there is one and room for it. Says whether it did.
+    pub(super) async fn try_step(&mut self, task: &TaskId, operator: &mut dyn Operator) -> Result<bool, TaskError> {
+        let room = self.open.as_ref().and_then(|_| self.budget.try_reserve(STEP_BYTES));
+        let Some(room) = room else { return Ok(false) };
+        self.step(task, operator, room).await?;
+        Ok(true)
     }
 
-    /// Writes the open snapshot to its end.
-    async fn drive(&mut self, task: &TaskId, operator: &mut dyn Operator) -> Result<(), TaskError> {
+    /// Writes the open snapshot to its end, if there is one.
+    pub(super) async fn drive(&mut self, task: &TaskId, operator: &mut dyn Operator) -> Result<(), TaskError> {
         while self.open.is_some() {
             let room = self.budget.reserve(STEP_BYTES).await;
             self.step(task, operator, room).await?;

@@ -9,13 +9,15 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::TaskError;
+use super::context::Seen;
 use super::pace::Pace;
 use super::report::{CutTimings, Event, Progress};
+use super::schedule::{Op, Segment};
 use super::stage::Chain;
 use crate::checkpoint::SubtaskEntry;
 use crate::connector::{Polled, Source};
 use crate::metrics::NodeMetrics;
-use crate::model::{Barrier, Batch, Element, NO_TIME, Timestamp};
+use crate::model::{Barrier, Batch, Element, Epoch, NO_TIME, Timestamp};
 use crate::plan::OutPort;
 
 /// What event times of this source mean for watermarks.
@@ -53,6 +55,11 @@ impl SourceTask {
         timing: Timing,
     ) -> Self {
         let last_record = chain.context.clock.elapsed();
+        let mut chain = chain;
+        if source.may_change() {
+            chain.stages[0].course.digest_all();
+        }
+        chain.begin_segment(0);
         Self {
             source,
             chain,
@@ -154,6 +161,16 @@ impl SourceTask {
             }
         };
         now = now.max(self.chain.context.clock.elapsed());
+        let count = match &polled {
+            Polled::Records { records, rejected, skipped } => (records.len() + rejected.len()) as u64 + skipped,
+            Polled::Pending(_) | Polled::End => 0,
+        };
+        let trace = if held_back.is_some() { Vec::new() } else { self.source.trace() };
+        if !trace.is_empty() {
+            self.chain.stages[0].course.note(&Op::Traced(count, trace));
+        } else if count > 0 {
+            self.chain.stages[0].course.note(&Op::Take(count));
+        }
         let pause = match polled {
             Polled::Records { records, rejected, skipped } => {
                 self.last_record = now;
@@ -172,18 +189,14 @@ impl SourceTask {
                 self.chain.flush(None).await?;
                 let silent = now.saturating_sub(self.last_record);
                 if !self.idle && self.timing.idle_after.is_some_and(|after| silent >= after) {
-                    self.idle = true;
-                    self.chain.control(0, Element::Idle).await?;
+                    self.say_idle().await?;
                 }
                 let idle_in = self.timing.idle_after.filter(|_| !self.idle).map(|after| after.saturating_sub(silent));
                 let wake_in = self.chain.wake_at().map(|at| micros_until(at, self.chain.context.clock.now()));
                 Some([idle_in, wake_in].into_iter().flatten().fold(pause, Duration::min))
             }
             Polled::End => {
-                self.ended = true;
-                self.chain.context.note_activity(1);
-                self.chain.control(0, Element::End).await?;
-                self.tell_ended().await;
+                self.say_end().await?;
                 None
             }
         };
@@ -191,6 +204,58 @@ impl SourceTask {
             self.chain.wake().await?;
         }
         Ok(pause)
+    }
+
+    async fn say_idle(&mut self) -> Result<(), TaskError> {
+        self.idle = true;
+        self.chain.stages[0].course.note(&Op::Idle);
+        self.chain.control(0, Element::Idle).await
+    }
+
+    async fn say_end(&mut self) -> Result<(), TaskError> {
+        self.ended = true;
+        self.chain.stages[0].course.note(&Op::End);
+        self.chain.context.note_activity(1);
+        self.chain.control(0, Element::End).await?;
+        self.tell_ended().await;
+        Ok(())
+    }
+
+    /// Does again what is recorded, up to the last cut of it. If that cannot be done, whoever reads it finds its channels closed.
+    pub(super) async fn replay(mut self, segments: Vec<Segment>, complete: Option<Epoch>) -> Result<(), TaskError> {
+        for segment in segments {
+            self.chain.set_turns(&segment.turns);
+            for op in segment.ops() {
+                match op.map_err(|reason| self.chain.diverged(reason))? {
+                    Op::Take(records) => self.take_again(records, &[]).await?,
+                    Op::Traced(records, trace) => self.take_again(records, &trace).await?,
+                    Op::Idle => self.say_idle().await?,
+                    Op::End => self.say_end().await?,
+                    op => self.chain.repeat(op).await?,
+                }
+            }
+            self.cut(Barrier { epoch: segment.epoch, last: segment.last, complete }).await?;
+        }
+        self.chain.settle().await
+    }
+
+    async fn take_again(&mut self, count: u64, trace: &[u8]) -> Result<(), TaskError> {
+        let polled = self.source.repeat(count, trace).await;
+        let polled = polled.map_err(|e| TaskError::connector(&self.chain.stages[0].task, e))?;
+        let Polled::Records { records, rejected, skipped } = polled else {
+            return if count == 0 { Ok(()) } else { Err(self.chain.diverged(gave(0, count))) };
+        };
+        let given = (records.len() + rejected.len()) as u64 + skipped;
+        if given != count {
+            return Err(self.chain.diverged(gave(given, count)));
+        }
+        let trace = trace.to_vec();
+        self.chain.stages[0].course.note(&if trace.is_empty() { Op::Take(count) } else { Op::Traced(count, trace) });
+        if count > 0 {
+            self.idle = false;
+            self.hand_on(records, rejected, skipped).await?;
+        }
+        Ok(())
     }
 
     async fn hand_on(&mut self, records: Batch, rejected: Batch, skipped: u64) -> Result<(), TaskError> {
@@ -205,6 +270,11 @@ impl SourceTask {
         self.chain.context.note_activity(count + rejected.len() as u64 + skipped);
         let newest = records.timestamps.iter().copied().max().unwrap_or(NO_TIME);
         self.newest = self.newest.max(newest);
+        if let Some(tap) = &self.chain.context.tap {
+            for (port, batch) in [(OutPort::Rejected, &rejected), (OutPort::Data(0), &records)] {
+                tap.note(&self.chain.stages[0].task, Seen::Gave(port, batch));
+            }
+        }
         self.chain.emit(0, OutPort::Rejected, rejected).await?;
         self.chain.emit(0, OutPort::Data(0), records).await?;
         if self.newest > NO_TIME {
@@ -229,7 +299,7 @@ impl SourceTask {
             progress: progress.encode(),
             watermark: self.watermark,
             records: self.records,
-            schedule: Vec::new(),
+            schedule: self.chain.stages[0].course.cut(&barrier),
         };
         let task = self.chain.stages[0].task.clone();
         let event = Event::Cut {
@@ -241,13 +311,19 @@ impl SourceTask {
             timings: CutTimings::default(),
         };
         self.chain.context.tell(event).await;
-        self.chain.control(0, Element::Barrier(barrier)).await
+        self.chain.control(0, Element::Barrier(barrier)).await?;
+        self.chain.begin_segment(0);
+        Ok(())
     }
 
     async fn tell_ended(&mut self) {
         let task = self.chain.stages[0].task.clone();
         self.chain.context.tell(Event::SourceEnded(task)).await;
     }
+}
+
+fn gave(given: u64, count: u64) -> String {
+    format!("its source gave {given} records where it had given {count}")
 }
 
 /// From `now` until `at`, both in microseconds since the Unix epoch; at least a millisecond, so that nobody spins.

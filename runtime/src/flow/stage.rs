@@ -10,17 +10,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::TaskError;
-use super::context::FlowContext;
+use super::context::{FlowContext, Seen};
 use super::dead_letter::dead_letters;
 use super::exchange::{Exchange, Keying};
 use super::inbox::{Action, Inbox, InboxState, Incoming};
 use super::operator::OperatorStage;
+use super::schedule::{Course, Op};
 use super::sink::SinkStage;
 use super::snapshot::room;
 use crate::metrics::NodeMetrics;
 use crate::model::{Barrier, Batch, END_OF_TIME, Element, TaskId, Timestamp};
 use crate::plan::{OnError, OutPort};
-use crate::plugin::Output;
+use crate::plugin::{HostCut, Output};
 
 /// Where an output port leads.
 #[derive(Debug)]
@@ -59,8 +60,19 @@ pub(super) struct Stage {
     pub(super) metrics: Arc<NodeMetrics>,
     /// What is done about records that it puts aside.
     pub(super) on_reject: OnError,
+    /// How it works, for the manifest; that of the head has the order of the whole task.
+    pub(super) course: Course,
     /// When the first barrier came of those that are being aligned.
     pub(super) aligning_since: Option<Duration>,
+}
+
+/// What a stage has to say at its cut.
+pub(super) struct Cutting<'a> {
+    pub(super) input_names: &'a [String],
+    pub(super) inbox: InboxState,
+    /// How long the barriers took to come on all inputs.
+    pub(super) align: Duration,
+    pub(super) course: &'a mut Course,
 }
 
 /// The stages of one task. Stage 0 is the head; a stage's readers come after it.
@@ -124,7 +136,12 @@ impl Chain {
         NodeMetrics::add(&this.metrics.records_in, batch.len() as u64);
         NodeMetrics::add(&this.metrics.bytes_in, batch.byte_len() as u64);
         match &mut this.body {
-            Body::Sink(sink) => sink.write(&this.task, batch).await,
+            Body::Sink(sink) => {
+                if let Some(tap) = &self.context.tap {
+                    tap.note(&this.task, Seen::Received(port, batch));
+                }
+                sink.write(&this.task, batch).await
+            }
             _ => self.call(stage, OperatorCall::Process(port, batch)).await,
         }
     }
@@ -134,7 +151,7 @@ impl Chain {
     async fn call(&mut self, stage: usize, call: OperatorCall<'_>) -> Result<(), TaskError> {
         let this = &mut self.stages[stage];
         let Body::Operator(operator) = &mut this.body else { return Ok(()) };
-        let mut out = operator.call(&this.task, &this.metrics, &self.context, call).await?;
+        let mut out = operator.call(&this.task, &this.metrics, &self.context, &mut this.course, call).await?;
         loop {
             let more = out.more;
             self.hand_on(stage, &mut out).await?;
@@ -144,7 +161,8 @@ impl Chain {
             if !more {
                 return Ok(());
             }
-            out = operator.call(&this.task, &this.metrics, &self.context, OperatorCall::Resume).await?;
+            let call = OperatorCall::Resume;
+            out = operator.call(&this.task, &this.metrics, &self.context, &mut this.course, call).await?;
         }
     }
 
@@ -183,6 +201,7 @@ impl Chain {
         if batch.is_empty() {
             return Ok(());
         }
+        self.stages[stage].course.emitted(port, &batch);
         let mut batch = Some(batch);
         let edges = self.stages[stage].outputs.len();
         let last = self.stages[stage].outputs.iter().rposition(|edge| edge.port == port);
@@ -233,17 +252,33 @@ impl Chain {
         let inbox = this.inbox.state();
         let since = this.aligning_since.take();
         let align = since.map_or(Duration::ZERO, |since| self.context.clock.elapsed().saturating_sub(since));
+        let cutting = Cutting { input_names: &this.input_names, inbox, align, course: &mut this.course };
         match &mut this.body {
-            Body::Operator(operator) => {
-                operator.cut(&this.task, &this.input_names, inbox, barrier, align, &self.context).await?;
-            }
-            Body::Sink(sink) => sink.cut(&this.task, &this.input_names, inbox, barrier, align, &self.context).await?,
+            Body::Operator(operator) => operator.cut(&this.task, barrier, cutting, &self.context).await?,
+            Body::Sink(sink) => sink.cut(&this.task, barrier, cutting, &self.context).await?,
             Body::Source => {}
         }
         self.control(stage, Element::Barrier(barrier)).await?;
         let held = self.context.clock.elapsed().saturating_sub(came);
         self.stages[stage].metrics.barrier_held.note(held);
+        self.begin_segment(stage);
         Ok(())
+    }
+
+    /// Notes with what the segment of a schedule begins that follows a cut of the head.
+    pub(super) fn begin_segment(&mut self, stage: usize) {
+        if stage == 0 {
+            let turns = self.exchanges().filter_map(|exchange| exchange.turn()).collect();
+            self.stages[0].course.begin(turns);
+        }
+    }
+
+    /// Every exchange of the task, by the number that its schedule gives it.
+    pub(super) fn exchanges(&mut self) -> impl Iterator<Item = &mut Exchange> {
+        self.stages.iter_mut().flat_map(|stage| &mut stage.outputs).filter_map(|edge| match &mut edge.target {
+            Target::Exchange(exchange) => Some(exchange),
+            Target::Stage(_) => None,
+        })
     }
 
     /// Calls the operators whose time has come.
@@ -252,15 +287,66 @@ impl Chain {
         for stage in 0..self.stages.len() {
             let Body::Operator(operator) = &mut self.stages[stage].body else { continue };
             if operator.take_due(now) {
-                self.context.note_activity(1);
-                self.call(stage, OperatorCall::Wake).await?;
-                // What it said is no sign that more comes from its inputs.
-                if self.stages[stage].inbox.is_idle() {
-                    self.control(stage, Element::Idle).await?;
-                }
+                self.wake_one(stage).await?;
             }
         }
         Ok(())
+    }
+
+    /// Calls the operator of a stage because of the time.
+    pub(super) async fn wake_one(&mut self, stage: usize) -> Result<(), TaskError> {
+        self.stages[0].course.note(&Op::Wake(stage as u32));
+        self.context.note_activity(1);
+        self.call(stage, OperatorCall::Wake).await?;
+        // What it said is no sign that more comes from its inputs.
+        if self.stages[stage].inbox.is_idle() {
+            self.control(stage, Element::Idle).await?;
+        }
+        Ok(())
+    }
+
+    /// Does one thing again that does not concern the head's input.
+    pub(super) async fn repeat(&mut self, op: Op) -> Result<(), TaskError> {
+        match op {
+            Op::Flush(number) => {
+                let Some(exchange) = self.exchanges().nth(number as usize) else {
+                    return Err(self.diverged(format!("its schedule names exchange {number}, which it has not")));
+                };
+                exchange.flush().await?;
+                self.stages[0].course.note(&op);
+                Ok(())
+            }
+            Op::Wake(number) => {
+                let stage = number as usize;
+                let asked = match self.stages.get_mut(stage).map(|stage| &mut stage.body) {
+                    Some(Body::Operator(operator)) => operator.take_wake(),
+                    _ => false,
+                };
+                if asked {
+                    return self.wake_one(stage).await;
+                }
+                Err(self.diverged(format!("stage {number} of it was woken, and did not ask for it now")))
+            }
+            // A snapshot that was being written when the epoch began belongs to the checkpoint before.
+            Op::Step(_) => Ok(()),
+            op => Err(self.diverged(format!("its schedule says {op:?}, which it cannot do"))),
+        }
+    }
+
+    /// Lets every rebalance exchange go on as it did.
+    pub(super) fn set_turns(&mut self, turns: &[u32]) {
+        let mut left = turns.iter();
+        for exchange in self.exchanges().filter(|exchange| exchange.turn().is_some()) {
+            if let Some(turn) = left.next() {
+                exchange.set_turn(*turn);
+            }
+        }
+        self.begin_segment(0);
+    }
+
+    /// The task cannot do what its schedule says.
+    pub(super) fn diverged(&self, reason: String) -> TaskError {
+        TaskError::Diverged { task: self.stages[0].task.clone(), reason }
     }
 
     /// The earliest processing time at which an operator asked to be woken.
@@ -276,12 +362,15 @@ impl Chain {
 
     /// Sends what the exchanges hold back, if it has waited long enough: since before `before`, or at all without it.
     pub(super) async fn flush(&mut self, before: Option<Duration>) -> Result<(), TaskError> {
-        for edge in self.stages.iter_mut().flat_map(|stage| &mut stage.outputs) {
-            if let Target::Exchange(exchange) = &mut edge.target
-                && let Some(since) = exchange.buffered_since()
-                && before.is_none_or(|before| since <= before)
-            {
-                exchange.flush().await?;
+        let mut number = 0;
+        for stage in 0..self.stages.len() {
+            for edge in 0..self.stages[stage].outputs.len() {
+                let Target::Exchange(exchange) = &mut self.stages[stage].outputs[edge].target else { continue };
+                if exchange.buffered_since().is_some_and(|since| before.is_none_or(|before| since <= before)) {
+                    exchange.flush().await?;
+                    self.stages[0].course.note(&Op::Flush(number));
+                }
+                number += 1;
             }
         }
         Ok(())
@@ -290,11 +379,13 @@ impl Chain {
     /// Writes one step of each snapshot that is open and for which there is room. It comes between two elements, never between `more` and
     /// `resume`.
     pub(super) async fn snapshot_step(&mut self) -> Result<(), TaskError> {
-        for stage in &mut self.stages {
+        for number in 0..self.stages.len() {
+            let stage = &mut self.stages[number];
             if let Body::Operator(operator) = &mut stage.body
                 && operator.is_writing()
+                && operator.snapshot_step(&stage.task).await?
             {
-                operator.snapshot_step(&stage.task).await?;
+                self.stages[0].course.note(&Op::Step(number as u32));
             }
         }
         Ok(())
@@ -329,15 +420,20 @@ impl Chain {
 
 /// Which export is called.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum OperatorCall<'a> {
+pub enum OperatorCall<'a> {
+    /// A batch on an input port.
     Process(u32, &'a Batch),
+    /// Event time has come to this.
     Advance(Timestamp),
+    /// Processing time has come to what it asked for.
     Wake,
+    /// An input port has ended.
     Finish(u32),
+    /// It said `more`.
     Resume,
 }
 
 /// What a stage's inbox and timers add to a manifest.
-pub(super) fn progress(names: &[String], state: InboxState, wake_at: Option<Timestamp>) -> Vec<u8> {
-    super::report::Progress::Inbox { inputs: names.to_vec(), state, wake_at }.encode()
+pub(super) fn progress(names: &[String], state: InboxState, wake_at: Option<Timestamp>, host: HostCut) -> Vec<u8> {
+    super::report::Progress::Inbox { inputs: names.to_vec(), state, wake_at, host }.encode()
 }

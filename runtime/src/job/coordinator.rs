@@ -18,13 +18,16 @@ use crate::checkpoint::{
     self, CheckpointError, CommitPermit, Manifest, NodeEntry, PluginEntry, PublishError, Run, SubtaskEntry, collect,
 };
 use crate::error::{Error, ErrorKind};
-use crate::flow::{CutTimings, Event};
+use crate::flow::{CutTimings, Event, schedule};
 use crate::metrics::{FailureReason, JobMetrics, Phase};
 use crate::model::{Barrier, Committable, Epoch, NodeName, TaskId};
 use crate::plan::NodeKind;
 
 /// Garbage is collected after this many checkpoints.
 const COLLECT_EVERY: u64 = 16;
+
+/// The most bytes of all schedules in one manifest.
+const SCHEDULES_BYTES_MAX: usize = 16 << 20;
 
 /// How long to wait before a put in doubt is asked for again.
 const DOUBT_DELAY: Duration = Duration::from_millis(100);
@@ -185,7 +188,7 @@ impl Coordinator<'_> {
 
     /// Starts an attempt: writes nothing, tells every source.
     fn begin(&mut self, last: bool, finished: bool) -> Result<Attempt, Error> {
-        let barrier = Barrier { epoch: self.run.next_epoch(), last };
+        let barrier = Barrier { epoch: self.run.next_epoch(), last, complete: self.parent };
         let activity = self.job.metrics.activity.load(Relaxed);
         for source in &self.barriers {
             // A source that is stuck has as many waiting as failures are tolerated, and one more.
@@ -322,6 +325,11 @@ impl Coordinator<'_> {
     fn manifest(&mut self, mut attempt: Attempt) -> Manifest {
         let epoch = attempt.barrier.epoch;
         let job = self.job;
+        let schedules = attempt.entries.values_mut().map(|entry| &mut entry.schedule);
+        let dropped = schedule::fit(schedules, SCHEDULES_BYTES_MAX);
+        if dropped > 0 {
+            tracing::warn!(%epoch, dropped, "schedules are too long for a manifest: this epoch cannot be replayed");
+        }
         let nodes = job.plan.nodes.iter().map(|node| {
             let code = job.code.get(&node.name);
             let mut committables = self.carry.remove(&node.name).unwrap_or_default();
@@ -339,12 +347,17 @@ impl Coordinator<'_> {
                     name: code.descriptor.name.clone(),
                     version: code.descriptor.version.clone(),
                     state_version: code.descriptor.state_version,
-                    image: None,
+                    image: code.image,
                 }),
                 subtasks: (0..node.parallelism)
                     .filter_map(|subtask| attempt.entries.remove(&TaskId { node: node.name.clone(), subtask }))
                     .collect(),
-                grants: Vec::new(),
+                grants: match node.kind {
+                    NodeKind::Operator(index) => {
+                        job.spec.operators[index].grants.words().into_iter().map(str::to_owned).collect()
+                    }
+                    NodeKind::Source(_) | NodeKind::Sink(_) => Vec::new(),
+                },
                 committables,
             }
         });

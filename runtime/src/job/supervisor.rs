@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 
 use super::commit::Committers;
 use super::coordinator::{Coordinator, note_restart};
+use super::image::image_fits;
 use super::{Job, Outcome};
 use crate::checkpoint::{Begun, Manifest, Run, Start, begin, history, read_manifest};
 use crate::connector;
@@ -184,6 +185,7 @@ async fn work(
         batch: job.spec.batch.clone(),
         uploads: Arc::new(UploadBudget::new(job.spec.checkpoint.upload_memory, job.spec.checkpoint.uploads)),
         inline_bytes_max: job.spec.checkpoint.inline.min(INLINE_BYTES_MAX / subtasks.max(1) as u64),
+        tap: None,
     });
     let blueprint = Blueprint {
         spec: &job.spec,
@@ -191,6 +193,7 @@ async fn work(
         code: &job.code,
         job_id: run.job_id(),
         restore: restore.as_ref(),
+        replay: None,
         context,
     };
     let covered = job.metrics.activity.load(Relaxed);
@@ -300,6 +303,12 @@ fn check_shape(job: &Job, manifest: &Manifest) -> Result<(), Error> {
                 "take the node out, or start anew with --fresh",
             );
         };
+        if let Some(Err(fault)) = job.code.get(&planned.name).map(|code| image_fits(node, code, planned.parallelism)) {
+            return refuse(
+                format!("checkpoint {}: {fault}", manifest.epoch),
+                "run the pipeline as it was when the checkpoint was taken, or start anew with --fresh",
+            );
+        }
         if node.parallelism != planned.parallelism {
             return refuse(
                 format!(

@@ -1,7 +1,7 @@
 //! What each path from a source to a sink promises, and why.
 //!
-//! Sources can be replayed and operators are restored from checkpoints, so the sink decides. A path through state that no
-//! checkpoint can hold promises nothing and is refused.
+//! Sources can be replayed and operators are restored from checkpoints, by their own code or as images of their memory, so the sink
+//! decides.
 
 use std::collections::BTreeMap;
 
@@ -41,8 +41,7 @@ pub struct PathGuarantee {
 ///
 /// # Errors
 ///
-/// Operators with state that no checkpoint can hold: a plugin of the world `simple-operator` that keeps state needs an
-/// image of its memory, which this version does not take.
+/// A soft ceiling on the memory of an operator whose state is an image of that memory: it cannot help.
 pub fn guarantees(
     spec: &PipelineSpec,
     plan: &Plan,
@@ -53,15 +52,16 @@ pub fn guarantees(
     for operator in &spec.operators {
         let Some(descriptor) = descriptors.get(&operator.name) else { continue };
         let snapshots = has_snapshot_code.get(&operator.name).copied().unwrap_or(false);
-        if descriptor.state != StateKind::Stateless && !snapshots {
+        let is_image = descriptor.state != StateKind::Stateless && !snapshots;
+        if is_image && operator.limits.soft_memory_bytes.is_some() {
             let message = format!(
-                "plugin {} of {} keeps state and has no code to snapshot it",
-                quote(&descriptor.name),
-                quote(operator.name.as_str())
+                "`soft_memory` cannot help {}: the state of plugin {} is an image of its memory",
+                quote(operator.name.as_str()),
+                quote(&descriptor.name)
             );
-            let help = "build it for the world `stateful-operator`, or let it declare that it is stateless: this \
-                        version cannot take images of memory yet";
-            errors.push(spec.text.error_at(&operator.plugin_span, message, help));
+            let help = "leave it out: what a plugin without snapshot code has leaked is in the image too. To be put into a \
+                        fresh memory it has to write its state itself (world `stateful-operator`)";
+            errors.push(spec.text.error_at(&operator.limits_span, message, help));
         }
     }
     Diagnostics::collect(&spec.text, errors)?;
@@ -196,15 +196,20 @@ mod tests {
     }
 
     #[test]
-    fn state_without_snapshot_code_is_refused_and_no_state_is_not() {
+    fn state_without_snapshot_code_is_accepted_but_not_with_a_soft_ceiling() {
         for (state, snapshots, errors) in [
             (StateKind::Stateless, false, 0),
             (StateKind::Keyed, true, 0),
             (StateKind::Keyed, false, 2),
             (StateKind::Whole, false, 2),
         ] {
-            let found = of(&layered(1), state, snapshots).map_or_else(|diagnostics| diagnostics.list().len(), |_| 0);
-            assert_eq!(found, errors, "{state:?} {snapshots}");
+            let mut spec = layered(1);
+            let count = |spec: &_| of(spec, state, snapshots).map_or_else(|found| found.list().len(), |_| 0);
+            assert_eq!(count(&spec), 0, "{state:?} {snapshots}");
+            for operator in &mut spec.operators {
+                operator.limits.soft_memory_bytes = Some(64 << 20);
+            }
+            assert_eq!(count(&spec), errors, "{state:?} {snapshots}");
         }
     }
 }

@@ -48,6 +48,9 @@ pub struct NodeReport {
     pub parallelism: u32,
     /// The connector or the plugin, and what it works on.
     pub what: String,
+    /// What an operator may see of the world outside, so that a replay of it may differ.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub grants: Vec<&'static str>,
 }
 
 /// An edge, as people see it.
@@ -71,17 +74,23 @@ impl CheckReport {
         spec: &PipelineSpec,
         plan: &Plan,
         descriptors: &BTreeMap<NodeName, Descriptor>,
+        has_snapshot_code: &BTreeMap<NodeName, bool>,
         guarantees: Guarantees,
     ) -> Self {
         let nodes = plan.nodes.iter().map(|node| {
             let (kind, what) = match node.kind {
                 NodeKind::Source(index) => ("source", source(&spec.sources[index].connector)),
                 NodeKind::Operator(index) => {
-                    ("operator", operator(&spec.operators[index], descriptors.get(&node.name)))
+                    let snapshots = has_snapshot_code.get(&node.name).copied().unwrap_or(false);
+                    ("operator", operator(&spec.operators[index], descriptors.get(&node.name), snapshots))
                 }
                 NodeKind::Sink(index) => ("sink", sink(&spec.sinks[index].connector)),
             };
-            NodeReport { name: node.name.to_string(), kind, parallelism: node.parallelism, what }
+            let grants = match node.kind {
+                NodeKind::Operator(index) => spec.operators[index].grants.words(),
+                NodeKind::Source(_) | NodeKind::Sink(_) => Vec::new(),
+            };
+            NodeReport { name: node.name.to_string(), kind, parallelism: node.parallelism, what, grants }
         });
         Self {
             pipeline: spec.name.clone(),
@@ -114,14 +123,19 @@ fn source(connector: &SourceConnector) -> String {
     }
 }
 
-fn operator(spec: &OperatorSpec, descriptor: Option<&Descriptor>) -> String {
+fn operator(spec: &OperatorSpec, descriptor: Option<&Descriptor>, snapshots: bool) -> String {
     let Some(descriptor) = descriptor else { return spec.plugin.to_string() };
     let state = match descriptor.state {
         StateKind::Stateless => "stateless",
         StateKind::Whole => "state of a subtask",
         StateKind::Keyed => "keyed state",
     };
-    format!("{}: {} {}, {state}", spec.plugin, descriptor.name, descriptor.version)
+    let image = if descriptor.state == StateKind::Stateless || snapshots {
+        String::new()
+    } else {
+        format!(": image of memory (bound to this exact plugin and parallelism {})", spec.parallelism)
+    };
+    format!("{}: {} {}, {state}{image}", spec.plugin, descriptor.name, descriptor.version)
 }
 
 fn sink(connector: &SinkConnector) -> String {
@@ -165,8 +179,16 @@ pub fn render_check(report: &CheckReport) -> String {
     let width = |lengths: &mut dyn Iterator<Item = usize>| lengths.max().unwrap_or(0);
     let name = width(&mut report.nodes.iter().map(|node| node.name.len()));
     let subtasks = width(&mut report.nodes.iter().map(|node| node.parallelism.to_string().len()));
-    for NodeReport { name: node, kind, parallelism, what } in &report.nodes {
+    for NodeReport { name: node, kind, parallelism, what, grants } in &report.nodes {
         let _ = writeln!(text, "  {kind:<8}  {node:<name$}  x {parallelism:<subtasks$}  {what}");
+        if !grants.is_empty() {
+            let real = grants.join(" and real ");
+            let _ = writeln!(
+                text,
+                "            {:name$}    {:subtasks$}  granted a real {real}: a replay may differ",
+                "", ""
+            );
+        }
     }
     text.push_str("\nedges\n");
     let from = width(&mut report.edges.iter().map(|edge| edge.from.len()));

@@ -318,8 +318,46 @@ pub struct OperatorSpec {
     pub config_span: Span,
     /// What it may use.
     pub limits: LimitsSpec,
+    /// Where `limits` is written, or the operator's table.
+    pub limits_span: Span,
     /// What is done about records that it rejects.
     pub on_reject: OnError,
+    /// What of the world outside it may see.
+    pub grants: Grants,
+}
+
+/// `grants = [ … ]`: what of the world outside an operator may see. Each makes a replay differ, so each is in the manifest. Default none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Grants {
+    /// WASI clocks tell the real time, not that of the call.
+    pub clock: bool,
+    /// WASI randomness is real.
+    pub random: bool,
+}
+
+impl Grants {
+    /// As they are written in a pipeline.
+    pub const WORDS: [&str; 2] = ["clock", "random"];
+
+    /// Those that are given, as they are written.
+    pub fn words(self) -> Vec<&'static str> {
+        Self::WORDS
+            .into_iter()
+            .zip([self.clock, self.random])
+            .filter(|(_, given)| *given)
+            .map(|(word, _)| word)
+            .collect()
+    }
+
+    /// Gives one. False: there is none of that name.
+    pub fn give(&mut self, word: &str) -> bool {
+        match word {
+            "clock" => self.clock = true,
+            "random" => self.random = true,
+            _ => return false,
+        }
+        true
+    }
 }
 
 /// Which code an operator runs.
@@ -355,6 +393,9 @@ impl std::fmt::Display for PluginRef {
 pub struct LimitsSpec {
     /// Linear memory of one instance, in bytes. Default 1 GiB, at most 4 GiB.
     pub memory_bytes: u64,
+    /// Linear memory in bytes above which an instance is replaced by a fresh one with the same state. Default none; less than
+    /// `memory_bytes`.
+    pub soft_memory_bytes: Option<u64>,
     /// CPU time of one call. Default 10 s.
     pub cpu: Duration,
     /// Wall-clock time of one call. Default 1 min.
@@ -417,6 +458,7 @@ impl Default for LimitsSpec {
     fn default() -> Self {
         Self {
             memory_bytes: 1 << 30,
+            soft_memory_bytes: None,
             cpu: Duration::from_secs(10),
             wall: Duration::from_secs(60),
             output_bytes: 64 << 20,

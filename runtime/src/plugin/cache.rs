@@ -66,6 +66,8 @@ impl Cache {
         engine.precompile_compatibility_hash().hash(&mut hasher);
         // What is in the cache is not checked against the contract again, so it must be this contract.
         super::component::contract_files().hash(&mut hasher);
+        // What is compiled is what the instrumenter made of it.
+        super::instrument::VERSION.hash(&mut hasher);
         Ok(Self { folder: folder.to_owned(), key: key(folder)?, engine: hasher.0.finalize() })
     }
 

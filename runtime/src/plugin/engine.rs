@@ -42,9 +42,10 @@ fn build(pool: Option<u32>) -> wasmtime::Result<Engine> {
     config.wasm_backtrace_details(WasmBacktraceDetails::Enable);
     if let Some(instances) = pool {
         let mut pool = PoolingAllocationConfig::new();
-        // A component is a handful of core modules (a dozen in Python), most of them without a memory of their own.
+        // A component is a handful of core modules (a dozen in Python), most of them without a memory of their own; each with state may
+        // have an accessor.
         pool.total_component_instances(instances)
-            .total_core_instances(instances.saturating_mul(16))
+            .total_core_instances(instances.saturating_mul(32))
             .total_memories(instances)
             .total_tables(instances.saturating_mul(2))
             .total_stacks(instances)

@@ -57,6 +57,9 @@ pub enum PluginError {
     /// It could not be compiled.
     #[error("cannot compile plugin: {0}")]
     Compile(String),
+    /// It keeps state, has no code to save it, and no image of its memory can be taken either.
+    #[error("plugin keeps state and has no code to snapshot it, and no image of its memory can be taken: {0}")]
+    Image(super::Refusal),
     /// It failed to describe itself.
     #[error("plugin cannot describe itself")]
     Describe(#[source] OperatorError),
@@ -94,6 +97,7 @@ impl PluginError {
             Self::Compile(_) => {
                 "build it anew; if it still fails, its toolchain uses WebAssembly features that are off here"
             }
+            Self::Image(refusal) => refusal.remedy(),
             Self::Describe(_) | Self::Descriptor(_) => "correct `describe` in the plugin and build it anew",
         }
     }

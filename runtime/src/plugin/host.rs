@@ -4,7 +4,7 @@
 //! Nothing takes effect here: output is gathered in the state of the instance until `instance.rs` has seen the
 //! call return ok. What breaks the contract or a limit is an error, which ends the instance.
 //!
-//! Refuses: any import that is not in `wit/`. WASI is a grant of its own and not given.
+//! Refuses: any import that is not in `wit/`. What of WASI there is, is in `wasi.rs`.
 
 use wasmtime::StoreContextMut;
 use wasmtime::component::{ComponentType, Lift, Linker, WasmList, WasmStr};
@@ -16,6 +16,7 @@ use super::lent::Lent;
 use super::limits::{Breach, CHUNK_BYTES_MAX, ITEM_BYTES, Meter, REASON_BYTES_MAX, TEXT_BYTES_MAX, clean};
 use super::log::Log;
 use super::metrics::{Change, NAME_BYTES_MAX, Refused, TaskMetrics};
+use super::wasi::Outside;
 use crate::model::{Batch, Column, SegmentKind, SnapshotMode, Timestamp};
 
 /// An export that is being called, which decides what may be imported meanwhile.
@@ -84,6 +85,9 @@ pub(super) struct HostState {
     pub(super) meter: Meter,
     pub(super) call: Call,
     pub(super) now: Timestamp,
+    /// The running call looked at the time.
+    pub(super) looked: bool,
+    pub(super) outside: Outside,
     pub(super) said: Said,
     /// Rows of the batch that is being processed.
     rows: usize,
@@ -108,6 +112,8 @@ impl HostState {
             meter,
             call: Call::Describe,
             now: 0,
+            looked: false,
+            outside: Outside::default(),
             said: Said::default(),
             rows: 0,
             rejected_rows: Vec::new(),
@@ -132,12 +138,22 @@ impl HostState {
     /// A call begins: nothing of the last one is left.
     pub(super) fn begin(&mut self, call: Call, now: Option<Timestamp>, rows: usize) {
         self.call = call;
-        self.now = now.unwrap_or(self.now);
+        // A call that has no time of its own sees the last that was seen: that is the same after a restore.
+        self.now = now.unwrap_or(self.outside.cut.seen);
+        self.looked = false;
+        self.outside.begin(call);
         self.rows = rows;
         self.rejected_rows.clear();
         self.said.clear();
         self.meter.begin_call();
         self.log.last_error = None;
+    }
+
+    /// The time of the call, noted as seen.
+    pub(super) fn look(&mut self) -> Timestamp {
+        self.looked = true;
+        self.outside.cut.seen = self.outside.cut.seen.max(self.now);
+        self.now
     }
 
     fn allow(&self, allowed: bool, function: &str, when: &str) -> Result<(), Breach> {
@@ -305,7 +321,7 @@ pub(super) fn link(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
     })?;
 
     let mut timers = linker.instance("weir:plugin/timers@0.1.0")?;
-    timers.func_wrap("now", |store: Store<'_>, (): ()| Ok((store.data().now,)))?;
+    timers.func_wrap("now", |mut store: Store<'_>, (): ()| Ok((store.data_mut().look(),)))?;
     timers.func_wrap("wake-at", |mut store: Store<'_>, (at,): (Timestamp,)| {
         let state = store.data_mut();
         state.allow_output("timers.wake-at")?;

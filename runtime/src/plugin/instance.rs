@@ -3,6 +3,8 @@
 //! A call goes in with its limits set anew; what it said comes out only if it returned ok. An instance that trapped,
 //! crossed a limit or whose call was dropped half way has ended: its memory goes back at once, and every further call is
 //! answered with an error. It never hangs and never takes the process with it.
+//!
+//! An instance whose component has no snapshot code is saved and restored as an image (`image.rs`), behind the same two calls.
 
 use std::future::Future;
 use std::pin::pin;
@@ -11,17 +13,19 @@ use std::task::Poll;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use wasmtime::component::InstancePre;
+use wasmtime::component::{self, InstancePre};
 use wasmtime::{Store, UpdateDeadline};
 
 use super::bindings::{self, checkpoint, processor, types};
 use super::engine::SharedEngine;
 use super::host::{Call, HostState, Rejected};
+use super::image::{Accessors, Image, ImageFault};
 use super::lent::Loan;
 use super::limits::{self, HOSTCALL_BYTES, Meter, TEXT_BYTES_MAX, clean};
 use super::log::Log;
 use super::metrics::TaskMetrics;
-use super::{Operator, OperatorError, Output, SnapshotReader, SnapshotWriter};
+use super::wasi::Outside;
+use super::{HostCut, Operator, OperatorError, Output, SnapshotReader, SnapshotWriter};
 use crate::model::{Batch, Chunk, Epoch, SnapshotMode, StateKind, TaskInfo, Timestamp};
 use crate::plan::LimitsSpec;
 
@@ -31,6 +35,8 @@ pub(super) struct Code {
     pub(super) pre: InstancePre<HostState>,
     pub(super) processor: processor::GuestIndices,
     pub(super) checkpoint: Option<checkpoint::GuestIndices>,
+    /// Of a component that was instrumented.
+    pub(super) accessors: Option<Accessors>,
 }
 
 /// One instance.
@@ -40,6 +46,9 @@ pub(super) struct Instance {
     store: Option<Store<HostState>>,
     processor: processor::Guest,
     checkpoint: Option<checkpoint::Guest>,
+    handle: component::Instance,
+    /// Of one whose state is saved as an image.
+    image: Option<Image>,
     wall: Duration,
     output_bytes: u64,
     state: StateKind,
@@ -96,9 +105,9 @@ impl Instance {
         let loaded = made.and_then(|instance| {
             let processor = code.processor.load(&mut store, &instance)?;
             let checkpoint = code.checkpoint.as_ref().map(|indices| indices.load(&mut store, &instance)).transpose()?;
-            Ok((processor, checkpoint))
+            Ok((processor, checkpoint, instance))
         });
-        let (processor, checkpoint) = loaded.map_err(|error| {
+        let (processor, checkpoint, handle) = loaded.map_err(|error| {
             limits::operator_error(first.name(), &error, output_bytes, store.data().log.last_error.as_deref())
         })?;
         Ok(Self {
@@ -106,6 +115,8 @@ impl Instance {
             store: Some(store),
             processor,
             checkpoint,
+            handle,
+            image: None,
             wall,
             output_bytes,
             state: StateKind::Stateless,
@@ -121,19 +132,33 @@ impl Instance {
         call!(self, Call::Describe, |store| async { Ok(Ok(self.processor.call_describe(&mut *store).await?)) })
     }
 
-    /// Makes it ready for work.
-    pub(super) async fn open(
+    /// Tells the host's side what the descriptor, the task and the configuration say. Once, before any call but `describe`.
+    pub(super) fn bind(
         &mut self,
+        code: &Code,
         config: &str,
         task: &TaskInfo,
         state: StateKind,
         output_keyed: Vec<bool>,
+        outside: Outside,
     ) -> Result<(), OperatorError> {
-        self.begin(Call::Open, None, 0)?;
         self.state = state;
-        if let Some(store) = &mut self.store {
-            store.data_mut().bind(output_keyed, task.groups.clone());
+        let Some(store) = &mut self.store else { return Err(self.has_ended()) };
+        let data = store.data_mut();
+        data.bind(output_keyed, task.groups.clone());
+        data.outside = outside;
+        if let (StateKind::Whole | StateKind::Keyed, None, Some(accessors)) = (state, &self.checkpoint, &code.accessors)
+        {
+            let config = *blake3::hash(config.as_bytes()).as_bytes();
+            let image = Image::new(accessors, store, &self.handle, config);
+            self.image = Some(image.map_err(|error| limits::operator_error(Call::Open.name(), &error, 0, None))?);
         }
+        Ok(())
+    }
+
+    /// Makes it ready for work.
+    pub(super) async fn open(&mut self, config: &str, task: &TaskInfo) -> Result<(), OperatorError> {
+        self.begin(Call::Open, None, 0)?;
         call!(self, Call::Open, |store| self.processor.call_open(store, config, bindings::task_param(task)))
     }
 
@@ -174,6 +199,36 @@ impl Instance {
         };
         self.end(error.to_string());
         Err(error)
+    }
+
+    /// Saves or restores as an image; `call` is which of the two.
+    fn settle_image(
+        &mut self,
+        call: Call,
+        result: Result<Result<(), ImageFault>, Elapsed>,
+    ) -> Result<(), OperatorError> {
+        let result = match result {
+            Ok(Err(ImageFault::Unfit(what))) => {
+                self.in_call = false;
+                let error = OperatorError::Unfit(what);
+                self.end(error.to_string());
+                return Err(error);
+            }
+            Ok(Err(ImageFault::Host(error))) => Ok(Err(error)),
+            Ok(Ok(())) => Ok(Ok(Ok(()))),
+            Err(elapsed) => Err(elapsed),
+        };
+        self.settle(call, result)
+    }
+
+    /// Its linear memory in bytes.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.store.as_ref().map_or(0, |store| store.data().meter.memory_bytes())
+    }
+
+    /// Ends it: another takes its place.
+    pub(super) fn retire(&mut self) {
+        self.end("another instance took its place".to_owned());
     }
 
     /// Gives back its memory.
@@ -281,6 +336,14 @@ impl Operator for Instance {
         writer: &mut dyn SnapshotWriter,
     ) -> Result<bool, OperatorError> {
         self.begin(Call::Snapshot, None, 0)?;
+        if let (Some(image), Some(store)) = (&mut self.image, &mut self.store) {
+            store.data_mut().meter.begin_snapshot();
+            let result = {
+                let _running = self.engine.running();
+                within(self.wall, image.snapshot(store, mode, writer)).await
+            };
+            return self.settle_image(Call::Snapshot, result).map(|()| true);
+        }
         if self.checkpoint.is_none() {
             self.in_call = false;
             return if self.state == StateKind::Stateless { Ok(true) } else { Err(no_checkpoint("save")) };
@@ -320,6 +383,14 @@ impl Operator for Instance {
         mut chunks: Box<dyn SnapshotReader>,
     ) -> Result<(), OperatorError> {
         self.begin(Call::Restore, None, 0)?;
+        if let (Some(image), Some(store)) = (&mut self.image, &mut self.store) {
+            let all = super::all_chunks(&mut *chunks).await;
+            let result = {
+                let _running = self.engine.running();
+                within(self.wall, image.restore(store, &all)).await
+            };
+            return self.settle_image(Call::Restore, result);
+        }
         if self.checkpoint.is_none() {
             self.in_call = false;
             return if chunks.read().await.is_none() { Ok(()) } else { Err(no_checkpoint("restore")) };
@@ -344,6 +415,20 @@ impl Operator for Instance {
             return Err(self.refuse(Call::Restore, what));
         }
         Ok(())
+    }
+
+    fn looked_at_time(&self) -> bool {
+        self.store.as_ref().is_none_or(|store| store.data().looked)
+    }
+
+    fn host_cut(&self) -> HostCut {
+        self.store.as_ref().map(|store| store.data().outside.cut).unwrap_or_default()
+    }
+
+    fn resume_from(&mut self, cut: HostCut) {
+        if let Some(store) = &mut self.store {
+            store.data_mut().outside.cut = cut;
+        }
     }
 }
 

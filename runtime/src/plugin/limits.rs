@@ -59,6 +59,7 @@ const HOSTCALL_ERROR: &str = "fuel allocated for hostcalls";
 pub(super) fn describe_limits() -> LimitsSpec {
     LimitsSpec {
         memory_bytes: 256 << 20,
+        soft_memory_bytes: None,
         cpu: Duration::from_secs(2),
         wall: Duration::from_secs(20),
         output_bytes: 0,
@@ -102,6 +103,11 @@ pub(super) struct Meter {
 impl Meter {
     pub(super) fn new(limits: LimitsSpec) -> Self {
         Self { limits, memory_bytes: 0, ticks: 0, output_bytes: 0, state_bytes: 0 }
+    }
+
+    /// All linear memories together.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.memory_bytes
     }
 
     /// Forgets what the last call used.
@@ -188,8 +194,9 @@ impl ResourceLimiter for Meter {
         Ok(true)
     }
 
+    /// Each may have an accessor that the host added.
     fn instances(&self) -> usize {
-        PARTS_MAX
+        2 * PARTS_MAX
     }
 
     fn tables(&self) -> usize {

@@ -15,14 +15,17 @@ use super::bindings::{checkpoint, processor};
 use super::cache::Cache;
 use super::engine::SharedEngine;
 use super::host::{Call, HostState, link};
+use super::image::Accessors;
 use super::instance::{Code, Instance};
 use super::limits::{clean, describe_limits};
 use super::log::Log;
 use super::metrics::{Metric, Registry, TaskMetrics};
-use super::{Operator, OperatorError, PluginError, component, describe, wasi};
+use super::renewable::{Maker, Renewable};
+use super::wasi::Outside;
+use super::{Operator, OperatorError, PluginError, component, describe, instrument, wasi};
 use crate::clock::Clock;
-use crate::model::{Descriptor, TaskInfo};
-use crate::plan::LimitsSpec;
+use crate::model::{Descriptor, StateKind, TaskInfo};
+use crate::plan::{Grants, LimitsSpec};
 
 /// How the plugin host is set up.
 #[derive(Clone, Debug)]
@@ -57,7 +60,7 @@ struct Inner {
 
 /// A component that can be instantiated. Cheap to copy.
 #[derive(Clone)]
-pub struct Plugin(Arc<Loaded>);
+pub struct Plugin(Arc<Loaded>, Grants);
 
 struct Loaded {
     digest: blake3::Hash,
@@ -112,17 +115,18 @@ impl PluginHost {
         }
         let digest = blake3::hash(bytes);
         if let Some(loaded) = self.loaded().get(&digest).and_then(Weak::upgrade) {
-            return Ok(Plugin(loaded));
+            return Ok(Plugin(loaded, Grants::default()));
         }
         let compiled = self.compile(digest, bytes).await?;
         let imports = |error: wasmtime::Error| PluginError::Imports(format!("{error:#}"));
         let wasi = wasi::link(&self.0.linker, &compiled).map_err(imports)?;
         let pre = wasi.as_ref().unwrap_or(&self.0.linker).instantiate_pre(&compiled).map_err(imports)?;
         let processor = processor::GuestIndices::new(&pre);
-        let code = Code {
+        let mut code = Code {
             engine: Arc::clone(&self.0.engine),
             processor: processor.map_err(|error| PluginError::Imports(format!("{error:#}")))?,
             checkpoint: checkpoint::GuestIndices::new(&pre).ok(),
+            accessors: Accessors::find(&compiled),
             pre,
         };
         let short = digest.to_hex();
@@ -131,11 +135,18 @@ impl PluginHost {
         let instance = Instance::new(&code, Call::Describe, limits, log, TaskMetrics::default()).await;
         let said = instance.map_err(PluginError::Describe)?.describe().await.map_err(PluginError::Describe)?;
         let descriptor = describe::check(said).map_err(PluginError::Descriptor)?;
+        if descriptor.state != StateKind::Stateless && code.checkpoint.is_none() && code.accessors.is_none() {
+            // It was compiled as it is: either this cannot be instrumented, or there is nothing in it that could be state.
+            match instrument::instrument(bytes) {
+                Ok(_) => code.accessors = Some(Accessors::default()),
+                Err(refusal) => return Err(PluginError::Image(refusal)),
+            }
+        }
         let loaded = Arc::new(Loaded { digest, descriptor, code, host: self.clone() });
         let mut all = self.loaded();
         all.retain(|_, weak| weak.strong_count() > 0);
         all.insert(digest, Arc::downgrade(&loaded));
-        Ok(Plugin(loaded))
+        Ok(Plugin(loaded, Grants::default()))
     }
 
     fn loaded(&self) -> std::sync::MutexGuard<'_, HashMap<blake3::Hash, Weak<Loaded>>> {
@@ -151,8 +162,14 @@ impl PluginHost {
             if let Some(component) = host.0.cache.as_ref().and_then(|cache| cache.get(engine, &digest)) {
                 return Ok(component);
             }
-            component::validate(&bytes)?;
-            let component = Component::from_binary(engine, &bytes)
+            let inspection = component::validate(&bytes)?;
+            // What has no snapshot code may have state all the same. If no image of it can be taken, that matters only once it
+            // has said that it has.
+            let instrumented = match inspection.world {
+                Some(component::World::SimpleOperator) => instrument::instrument(&bytes).ok(),
+                _ => None,
+            };
+            let component = Component::from_binary(engine, instrumented.as_ref().unwrap_or(&bytes))
                 .map_err(|error| PluginError::Compile(clean(&format!("{error:#}"), 4 << 10)))?;
             if let Some(cache) = &host.0.cache {
                 let kept = component.serialize().and_then(|code| Ok(cache.put(&digest, &code)?));
@@ -192,6 +209,18 @@ impl Plugin {
         &self.0.descriptor
     }
 
+    /// Whether its state is saved as an image of its memory: it has state, and no code that writes it.
+    pub fn takes_images(&self) -> bool {
+        self.0.descriptor.state != StateKind::Stateless && !self.has_snapshot_code()
+    }
+
+    /// The same plugin, whose instances may see this of the world outside. A new one has no grants. Whoever gives some says so
+    /// in the manifest: a replay cannot come to the same.
+    #[must_use]
+    pub fn with_grants(self, grants: Grants) -> Self {
+        Self(self.0, grants)
+    }
+
     /// Whether it writes and reads its state itself.
     pub fn has_snapshot_code(&self) -> bool {
         self.0.code.checkpoint.is_some()
@@ -214,13 +243,30 @@ impl Plugin {
             serde_json::Value::Object(_) => config.to_string(),
             other => return Err(OperatorError::Invalid(format!("config must be an object and is {other}"))),
         };
+        let maker = Maker::new(self.clone(), limits.clone(), config, task.clone());
+        let instance = maker.opened().await?;
+        if self.takes_images() || limits.soft_memory_bytes.is_some() {
+            return Ok(Box::new(Renewable::new(maker, instance)));
+        }
+        Ok(Box::new(instance))
+    }
+
+    /// A fresh instance on which nothing was called; `first` is the call that it is made for.
+    pub(super) async fn instance(
+        &self,
+        first: Call,
+        limits: &LimitsSpec,
+        config: &str,
+        task: &TaskInfo,
+    ) -> Result<Instance, OperatorError> {
         let Loaded { descriptor, code, host, .. } = &*self.0;
         let Inner { clock, metrics, .. } = &*host.0;
         let log = Log::new(task.job.clone(), task.node.clone(), task.subtask, clock.clone(), limits.log_lines);
         let metrics = metrics.task(&task.job, &task.node, task.subtask);
-        let mut instance = Instance::new(code, Call::Open, limits.clone(), log, metrics).await?;
+        let mut instance = Instance::new(code, first, limits.clone(), log, metrics).await?;
         let output_keyed = descriptor.outputs.iter().map(|port| port.keyed).collect();
-        instance.open(&config, task, descriptor.state, output_keyed).await?;
-        Ok(Box::new(instance))
+        let outside = Outside::new(task.seed, self.1, clock.clone());
+        instance.bind(code, config, task, descriptor.state, output_keyed, outside)?;
+        Ok(instance)
     }
 }

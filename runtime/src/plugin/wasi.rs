@@ -1,17 +1,29 @@
-//! What a component finds where it imports WASI: enough to start, nothing of the world outside.
+//! What a component finds where it imports WASI: enough to start, and nothing of the world outside unless it was granted.
 //!
 //! Toolchains whose runtime wants WASI 0.2 (`wasm32-wasip2`, for one) leave imports in a component that its operator may never use. Such a
-//! component is taken as it is. Clocks answer with the time at which the call began, the seed of hash maps is always the same, the environment is
-//! empty: what the same calls lead to stays the same. Everything else traps, and the trap names the function: files, sockets and
-//! randomness are grants, and this version has none to give.
+//! component is taken as it is. Without grants the same calls lead to the same (I12): clocks tell the time at which the call began,
+//! the environment is empty, and randomness comes from the seed of the subtask. Everything else traps, and the
+//! trap names the function.
+//!
+//! Random bytes are drawn by number: draw `n` of a subtask is the same in every run, and how many were drawn in data calls is part of
+//! the cut. `open`, `restore` and `snapshot` draw from streams of their own, each from its first number on: `open` is called anew
+//! after every restart, and what it draws must neither differ nor shift what follows. The seed of hash maps is one
+//! value for ever: a map that is made anew after a restart has to have the order that it had.
+//!
+//! With the grant `clock` the clocks are real, with `random` the randomness is. `timers.now` stays the time of the call.
 
 use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, ComponentType, Lift, Linker, Lower};
 
-use super::host::HostState;
+use super::HostCut;
+use super::host::{Call, HostState};
+use super::limits::Breach;
+use crate::clock::Clock;
+use crate::model::Timestamp;
+use crate::plan::Grants;
 
-/// Of hash maps. They are to be the same after a restore, so it is nobody's secret.
-const SEED: (u64, u64) = (0x7765_6972_0000_0001, 0x7765_6972_0000_0002);
+/// The most random bytes of one call.
+const RANDOM_BYTES_MAX: u64 = 1 << 20;
 
 /// `wasi:clocks/wall-clock.datetime`.
 #[derive(Clone, Copy, Debug, ComponentType, Lift, Lower)]
@@ -19,6 +31,93 @@ const SEED: (u64, u64) = (0x7765_6972_0000_0001, 0x7765_6972_0000_0002);
 struct Datetime {
     seconds: u64,
     nanoseconds: u32,
+}
+
+impl Datetime {
+    fn of(micros: u64) -> Self {
+        let nanoseconds = u32::try_from(micros % 1_000_000 * 1_000).unwrap_or_default();
+        Self { seconds: micros / 1_000_000, nanoseconds }
+    }
+}
+
+/// What an instance sees of the world outside.
+#[derive(Debug)]
+pub(super) struct Outside {
+    seed: u64,
+    grants: Grants,
+    clock: Option<Clock>,
+    /// What a cut has to hold.
+    pub(super) cut: HostCut,
+    /// The stream from which the running call draws, and the next number of one that begins with each call.
+    stream: Stream,
+    next: u64,
+}
+
+/// From what random bytes are drawn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stream {
+    /// Its numbers go on from call to call.
+    #[default]
+    Data,
+    /// It begins anew with each call.
+    Call(&'static str),
+}
+
+impl Default for Outside {
+    /// Of an instance that is only asked what it is.
+    fn default() -> Self {
+        let (cut, stream) = (HostCut::default(), Stream::default());
+        Self { seed: 0, grants: Grants::default(), clock: None, cut, stream, next: 0 }
+    }
+}
+
+impl Outside {
+    /// What an instance with this seed sees with these grants; `clock` is the real one.
+    pub(super) fn new(seed: u64, grants: Grants, clock: Clock) -> Self {
+        Self { seed, grants, clock: Some(clock), ..Self::default() }
+    }
+
+    /// A call begins.
+    pub(super) fn begin(&mut self, call: Call) {
+        self.stream = match call {
+            Call::Describe | Call::Open | Call::Restore | Call::Snapshot => Stream::Call(call.name()),
+            Call::Process | Call::Advance | Call::Wake | Call::Finish | Call::Resume => Stream::Data,
+        };
+        self.next = 0;
+    }
+
+    /// The real time, if it was granted, in microseconds since the Unix epoch.
+    fn real_now(&self) -> Option<Timestamp> {
+        self.clock.as_ref().filter(|_| self.grants.clock).map(Clock::now)
+    }
+
+    /// The real monotonic time, if it was granted, in nanoseconds.
+    fn real_elapsed(&self) -> Option<u64> {
+        let clock = self.clock.as_ref().filter(|_| self.grants.clock)?;
+        Some(u64::try_from(clock.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Fills `bytes` from the next draw.
+    fn draw(&mut self, bytes: &mut [u8]) -> Result<(), Breach> {
+        if self.grants.random {
+            return getrandom::fill(bytes)
+                .map_err(|error| Breach::Contract(format!("the system gives no random bytes: {error}")));
+        }
+        let (name, number) = match self.stream {
+            Stream::Data => ("data", &mut self.cut.draws),
+            Stream::Call(name) => (name, &mut self.next),
+        };
+        fill(self.seed, name, *number, bytes);
+        *number += 1;
+        Ok(())
+    }
+}
+
+/// Draw `number` of a stream.
+fn fill(seed: u64, stream: &str, number: u64, bytes: &mut [u8]) {
+    let mut hasher = blake3::Hasher::new_derive_key("weir 2026 random bytes of a subtask");
+    hasher.update(&seed.to_le_bytes()).update(&number.to_le_bytes()).update(stream.as_bytes());
+    hasher.finalize_xof().fill(bytes);
 }
 
 /// A linker for a component that imports WASI; none for one that does not.
@@ -39,19 +138,39 @@ pub(super) fn link(linker: &Linker<HostState>, component: &Component) -> wasmtim
         let interface = name.split('@').next().unwrap_or_default();
         match interface {
             "wasi:random/insecure-seed" => {
-                linker.instance(name)?.func_wrap("insecure-seed", |_, ()| Ok((SEED,)))?;
+                linker.instance(name)?.func_wrap("insecure-seed", |store, ()| {
+                    let outside = &store.data().outside;
+                    let mut bytes = [0; 16];
+                    match outside.grants.random {
+                        true => getrandom::fill(&mut bytes)
+                            .map_err(|error| Breach::Contract(format!("the system gives no random bytes: {error}")))?,
+                        false => fill(outside.seed, "seed of hash maps", 0, &mut bytes),
+                    }
+                    let seed = u128::from_le_bytes(bytes);
+                    Ok(((seed as u64, (seed >> 64) as u64),))
+                })?;
+            }
+            "wasi:random/random" => random(&mut linker, name, "get-random-bytes", "get-random-u64")?,
+            "wasi:random/insecure" => {
+                random(&mut linker, name, "get-insecure-random-bytes", "get-insecure-random-u64")?
             }
             "wasi:clocks/wall-clock" => {
-                linker.instance(name)?.func_wrap("now", |store, ()| {
-                    let now = store.data().now.max(0).cast_unsigned();
-                    let nanoseconds = u32::try_from(now % 1_000_000 * 1_000).unwrap_or_default();
-                    Ok((Datetime { seconds: now / 1_000_000, nanoseconds },))
+                let mut clock = linker.instance(name)?;
+                clock.func_wrap("now", |mut store, ()| {
+                    let state: &mut HostState = store.data_mut();
+                    let now = state.outside.real_now().unwrap_or_else(|| state.look());
+                    Ok((Datetime::of(now.max(0).cast_unsigned()),))
                 })?;
+                clock.func_wrap("resolution", |_, ()| Ok((Datetime::of(1),)))?;
             }
             "wasi:clocks/monotonic-clock" => {
-                linker.instance(name)?.func_wrap("now", |store, ()| {
-                    Ok((store.data().now.max(0).cast_unsigned().saturating_mul(1_000),))
+                let mut clock = linker.instance(name)?;
+                clock.func_wrap("now", |mut store, ()| {
+                    let state: &mut HostState = store.data_mut();
+                    let virtual_now = |state: &mut HostState| state.look().max(0).cast_unsigned().saturating_mul(1_000);
+                    Ok((state.outside.real_elapsed().unwrap_or_else(|| virtual_now(state)),))
                 })?;
+                clock.func_wrap("resolution", |_, ()| Ok((1_000_u64,)))?;
             }
             "wasi:cli/environment" => {
                 let mut environment = linker.instance(name)?;
@@ -64,8 +183,28 @@ pub(super) fn link(linker: &Linker<HostState>, component: &Component) -> wasmtim
     Ok(Some(linker))
 }
 
+/// The two functions of an interface that gives random bytes.
+fn random(linker: &mut Linker<HostState>, name: &str, bytes: &str, number: &str) -> wasmtime::Result<()> {
+    let mut random = linker.instance(name)?;
+    random.func_wrap(bytes, |mut store, (length,): (u64,)| {
+        if length > RANDOM_BYTES_MAX {
+            let what = format!("{length} random bytes were asked for in one call; the most is {RANDOM_BYTES_MAX}");
+            return Err(Breach::Contract(what).into());
+        }
+        let mut drawn = vec![0; usize::try_from(length).unwrap_or_default()];
+        store.data_mut().outside.draw(&mut drawn)?;
+        Ok((drawn,))
+    })?;
+    random.func_wrap(number, |mut store, ()| {
+        let mut drawn = [0; 8];
+        store.data_mut().outside.draw(&mut drawn)?;
+        Ok((u64::from_le_bytes(drawn),))
+    })
+}
+
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::plugin::component::{componentize, tests as made};
     use crate::plugin::{HostOptions, PluginError, PluginHost};
 
@@ -98,5 +237,56 @@ mod tests {
             let error = host.load(&importing(import, package)).await.unwrap_err();
             assert!(matches!(error, PluginError::Describe(_)), "{import}: {error:?}");
         }
+    }
+
+    /// I11, DESIGN §6: `open` always sees the same, and draws of data calls go on from the cut.
+    #[test]
+    fn draws_go_on_from_a_cut_and_calls_that_are_made_anew_see_the_same_again() {
+        let new = || Outside::new(7, Grants::default(), Clock::manual(0));
+        let draw = |outside: &mut Outside, call: Call, times: usize| {
+            outside.begin(call);
+            let mut drawn = vec![[0; 8]; times];
+            drawn.iter_mut().for_each(|bytes| outside.draw(bytes).unwrap());
+            drawn
+        };
+        let mut first = new();
+        let opened = draw(&mut first, Call::Open, 3);
+        let data = draw(&mut first, Call::Process, 2);
+        let saved = draw(&mut first, Call::Snapshot, 2);
+        let cut = first.cut;
+        assert_eq!(cut.draws, 2);
+        let after = draw(&mut first, Call::Advance, 4);
+
+        let mut second = new();
+        assert_eq!(draw(&mut second, Call::Open, 3), opened);
+        second.cut = cut;
+        let restored = draw(&mut second, Call::Restore, 5);
+        assert_eq!(draw(&mut second, Call::Process, 4), after);
+        assert_eq!(draw(&mut second, Call::Snapshot, 2), saved);
+
+        let mut all: Vec<_> = [opened, data, saved, after, restored].concat();
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count, "no two draws are the same");
+        let other = Outside::new(8, Grants::default(), Clock::manual(0));
+        assert_ne!(draw(&mut { other }, Call::Open, 1), draw(&mut new(), Call::Open, 1));
+    }
+
+    #[test]
+    fn what_is_granted_is_real() {
+        let clock = Clock::manual(5_000);
+        let granted = Grants { clock: true, random: true };
+        let mut outside = Outside::new(7, granted, clock.clone());
+        assert_eq!((outside.real_now(), outside.real_elapsed()), (Some(5_000), Some(5_000_000)));
+        let (mut one, mut two) = ([0; 16], [0; 16]);
+        outside.begin(Call::Open);
+        outside.draw(&mut one).unwrap();
+        outside.begin(Call::Open);
+        outside.draw(&mut two).unwrap();
+        assert_ne!(one, two);
+        assert_eq!(outside.cut, HostCut::default());
+        let plain = Outside::new(7, Grants::default(), clock);
+        assert_eq!((plain.real_now(), plain.real_elapsed()), (None, None));
     }
 }

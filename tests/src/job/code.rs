@@ -38,7 +38,7 @@ fn code(
         let operator = open(task);
         async move { Ok(operator) }.boxed()
     };
-    OperatorCode { descriptor, digest: [0; 32], open: Arc::new(open) }
+    OperatorCode { descriptor, digest: [0; 32], image: None, open: Arc::new(open) }
 }
 
 /// The sequence number in a record's value; `u64::MAX` without one.

@@ -108,7 +108,8 @@ impl Place {
         manifest.check().unwrap();
         let bytes = postcard::to_allocvec(&manifest).unwrap();
         let manifest: super::super::Manifest = postcard::from_bytes(&bytes).unwrap();
-        let (_, holdings) = run(SegmentReader::open(&self.store, &manifest.nodes[1].subtasks[0].segments)).unwrap();
+        let (_, holdings) =
+            run(SegmentReader::open(&manifest.nodes[1].subtasks[0].segments, |_| self.store.clone())).unwrap();
         assert_eq!(holdings.segments(), self.holdings.segments());
         self.holdings = holdings;
     }

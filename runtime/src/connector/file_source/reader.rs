@@ -261,6 +261,16 @@ impl FileReader {
         self.window.offset()
     }
 
+    /// Where reading would go on: the offset of [`position`](Self::position).
+    pub(super) fn offset(&self) -> u64 {
+        match (&self.oversize, self.window.offset()) {
+            (Some(oversize), _) => oversize.offset,
+            // A byte order mark alone is nothing that was read: the header after it must be found again.
+            (None, offset) if self.marked && offset == BYTE_ORDER_MARK.len() as u64 => 0,
+            (None, offset) => offset,
+        }
+    }
+
     /// How much of the file had been seen, as it lies on disk.
     pub(super) fn seen_bytes(&self) -> u64 {
         self.packed_bytes.unwrap_or(self.window.read_to())
@@ -272,11 +282,7 @@ impl FileReader {
             let offset = Offset { index: self.index, bytes: oversize.offset, lines: oversize.lines, done: false };
             return (offset, oversize.fingerprint);
         }
-        // A byte order mark alone is nothing that was read: the header after it must be found again.
-        let bytes = match self.window.offset() {
-            offset if self.marked && offset == BYTE_ORDER_MARK.len() as u64 => 0,
-            offset => offset,
-        };
+        let bytes = self.offset();
         let offset = Offset { index: self.index, bytes, lines: self.lines, done: self.done };
         (offset, self.fingerprint(bytes))
     }

@@ -115,16 +115,26 @@ impl Splits {
         Ok(())
     }
 
-    /// Takes files that appeared since the last look. Only for a source that follows.
-    pub(super) fn look_again(&mut self) -> Result<(), ConnectorError> {
+    /// Takes files that appeared since the last look. Only for a source that follows. Gives their names.
+    pub(super) fn look_again(&mut self) -> Result<Vec<String>, ConnectorError> {
+        let mut found = Vec::new();
         for (name, path) in self.find()? {
             if let Err(at) = self.list.binary_search_by(|split| split.name.as_str().cmp(&name))
                 && self.is_mine(&name, None)
             {
+                found.push(name.clone());
                 self.list.insert(at, Split::new(name, path, None));
             }
         }
-        Ok(())
+        Ok(found)
+    }
+
+    /// Takes a file that was found, in a replay.
+    pub(super) fn found_again(&mut self, name: String) {
+        if let Err(at) = self.list.binary_search_by(|split| split.name.as_str().cmp(&name)) {
+            let path = self.dir.join(&name);
+            self.list.insert(at, Split::new(name, path, None));
+        }
     }
 
     fn add(&mut self, name: String, path: PathBuf, index: Option<u64>) {

@@ -10,9 +10,10 @@ use super::paths::below;
 use super::reader::{Context, Section, kind_of};
 use super::values::DURATION_MAX;
 use crate::model::{NodeName, name_fault};
-use crate::plan::diagnostic::quote;
+use crate::plan::diagnostic::{listed, nearest, quote};
 use crate::plan::{
-    FileSinkSpec, InputSpec, LimitsSpec, OnError, OperatorSpec, PluginRef, SinkConnector, SinkFormat, SinkSpec, Span,
+    FileSinkSpec, Grants, InputSpec, LimitsSpec, OnError, OperatorSpec, PluginRef, SinkConnector, SinkFormat, SinkSpec,
+    Span,
 };
 
 /// How deep a plugin's configuration may be nested, so that nothing that reads it runs out of stack.
@@ -137,7 +138,7 @@ pub(super) fn operator(
     s: &mut Section<'_, '_>,
     key_groups: Option<u32>,
 ) -> (Draft, Option<OperatorSpec>) {
-    let keys = ["plugin", "inputs", "parallelism", "config", "limits", "on_reject"];
+    let keys = ["plugin", "inputs", "parallelism", "config", "limits", "on_reject", "grants"];
     let aliases = [("wasm", "plugin"), ("component", "plugin"), ("path", "plugin"), ("input", "inputs")];
     s.allow(cx, &keys, &aliases, |key| {
         (key == "on_error").then(|| "an operator has `on_reject`, for records that the plugin rejects;".into())
@@ -150,6 +151,7 @@ pub(super) fn operator(
     let config = config(cx, s);
     let limits = limits(cx, s);
     let (on_reject, dead_letter) = on_error(cx, s, "on_reject");
+    let grants = grants(cx, s);
     let spec = plugin.map(|plugin| OperatorSpec {
         name: name.clone(),
         span: s.place.clone(),
@@ -160,10 +162,27 @@ pub(super) fn operator(
         config,
         config_span: s.span_of("config"),
         limits,
+        limits_span: s.span_of("limits"),
         on_reject,
+        grants,
     });
     let (kind, span) = (Kind::Operator, s.place.clone());
     (Draft { kind, name, span, parallelism, inputs, inputs_whole, dead_letter, path: None }, spec)
+}
+
+/// `grants`: what an operator may see of the world outside.
+fn grants(cx: &mut Context<'_>, s: &Section<'_, '_>) -> Grants {
+    let mut grants = Grants::default();
+    for word in s.texts(cx, "grants", "grants = [\"clock\"]").unwrap_or_default() {
+        if !grants.give(&word) {
+            let all: Vec<String> = Grants::WORDS.iter().map(|word| format!("\"{word}\"")).collect();
+            let hint = nearest(&word, Grants::WORDS.into_iter())
+                .map_or_else(String::new, |meant| format!("did you mean \"{meant}\"? "));
+            let message = format!("`grants` of {} has {}, and there is no such grant", s.what, quote(&word));
+            cx.error(s.span_of("grants"), message, format!("{hint}the grants are {}", listed(&all, "and")));
+        }
+    }
+    grants
 }
 
 fn specs(inputs: &[Input]) -> Vec<InputSpec> {
@@ -204,19 +223,27 @@ fn plugin(cx: &mut Context<'_>, s: &Section<'_, '_>, text: &str) -> Option<Plugi
 
 fn limits(cx: &mut Context<'_>, node: &Section<'_, '_>) -> LimitsSpec {
     let mut s = Section::of(cx, node, "limits", format!("limits of {}", node.what), "limits = { memory = \"256MiB\" }");
-    s.allow(cx, &["memory", "cpu", "wall", "output", "state", "log_lines"], &[], |_| None);
+    s.allow(cx, &["memory", "soft_memory", "cpu", "wall", "output", "state", "log_lines"], &[], |_| None);
     let default = LimitsSpec::default();
     let ms = Duration::from_millis(1);
     let cpu = s.duration(cx, "cpu", ms..=DURATION_MAX);
     let wall = s.duration(cx, "wall", ms..=DURATION_MAX);
     let limits = LimitsSpec {
         memory_bytes: s.size(cx, "memory", 64 << 10..=4 << 30).unwrap_or(default.memory_bytes),
+        soft_memory_bytes: s.size(cx, "soft_memory", 64 << 10..=4 << 30),
         cpu: cpu.unwrap_or(default.cpu),
         wall: wall.unwrap_or(default.wall),
         output_bytes: s.size(cx, "output", 1 << 10..=1 << 40).unwrap_or(default.output_bytes),
         state_bytes: s.size(cx, "state", 0..=4 << 30).unwrap_or(default.state_bytes),
         log_lines: s.count(cx, "log_lines", default.log_lines, 0..=1_000_000),
     };
+    if let Some(soft) = limits.soft_memory_bytes
+        && soft >= limits.memory_bytes
+    {
+        let message = format!("`soft_memory` of {} is not below `memory`, so it is never reached", s.what);
+        let help = "raise memory or lower soft_memory; memory is \"1GiB\" where it is not written";
+        cx.error(s.span_of("soft_memory"), message, help);
+    }
     let read = |key: &str, value: Option<Duration>| value.is_some() || !s.has(key);
     if read("cpu", cpu) && read("wall", wall) && limits.cpu > limits.wall {
         let message = format!("`cpu` of {} is more than `wall`, so it is never reached", s.what);
