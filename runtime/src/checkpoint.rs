@@ -22,7 +22,7 @@
 //!
 //! | | invariant | kept in |
 //! | --- | --- | --- |
-//! | I1 | a manifest's packs are durable before it is put, and whole | `publish.rs`, `pack.rs`, `local.rs` |
+//! | I1 | a manifest's packs are durable before it is put, and whole | `publish.rs`, `pack.rs`, `storage/local.rs` |
 //! | I2 | sources, operators and sinks come from one manifest | `manifest.rs`: it is flat |
 //! | I4 | a commit needs a manifest | `publish.rs`: [`CommitPermit`] |
 //! | I5 | what no manifest names is never visible | `publish.rs`: a permit is for one manifest and what it names |
@@ -50,18 +50,19 @@
 //! | in the collector, after the boundary | the next collection deletes the rest |
 //! | never, but sleeps, and wakes up after others went on | it is fenced: its next put, permit or deletion finds the claim or the boundary |
 //!
-//! Power may go instead of the process: see `local.rs` for what a local disk needs.
+//! Power may go instead of the process: see `storage/local.rs` for what a local disk needs.
 
 mod compress;
 mod content;
 mod cut;
 mod decide;
+mod diff;
 mod envelope;
 mod error;
+mod export;
 mod gc;
 mod holdings;
 mod inspect;
-mod local;
 mod log;
 mod manifest;
 mod objects;
@@ -70,6 +71,7 @@ mod packer;
 mod publish;
 mod read;
 mod recover;
+mod savepoint;
 mod segment;
 #[cfg(test)]
 mod simulation;
@@ -79,8 +81,10 @@ mod testing;
 mod tests;
 
 pub use content::{ChunkContent, StateContent, state_content};
+pub use diff::{Difference, diff};
 pub use error::{Cause, CheckpointError, PublishError, Superseder};
-pub use gc::{Collected, collect};
+pub use export::{ExportFile, Exported, check_job, export_savepoint, import, open_export};
+pub use gc::{Collected, Swept, collect, sweep};
 pub use holdings::Holdings;
 pub use inspect::{EntryKind, EntrySummary, Report, history, read_manifest, verify};
 pub use manifest::{
@@ -94,5 +98,10 @@ pub use pack::{
 pub use packer::{PACK_BYTES, SnapshotPacker, Written};
 pub use publish::{CommitPermit, Run};
 pub use read::{SegmentReader, move_chunks, read_segments};
-pub use recover::{Begun, Start, begin};
+pub use recover::{Begun, Restorable, Start, begin, give_up, look_for, open_tip};
+pub(crate) use savepoint::pin;
+pub use savepoint::{
+    Freed, Savepoint, check_savepoint_name, create_savepoint, delete_savepoint, find_savepoint, list_savepoints,
+    missing_plugins,
+};
 pub use segment::{Layout, Lengths, SEGMENTS_MAX, SegmentRef, SegmentSet, reading_order};

@@ -7,6 +7,9 @@ use clap::{Parser, Subcommand};
 
 use crate::error::Error;
 
+mod control;
+mod diff;
+mod gc;
 mod inspect;
 mod metrics;
 mod output;
@@ -15,6 +18,11 @@ pub mod plugin;
 mod progress;
 mod replay;
 mod run;
+mod savepoint;
+mod sink;
+mod socket;
+mod start_from;
+mod txn;
 
 pub use output::start_logging;
 
@@ -42,11 +50,24 @@ enum Command {
     /// Make, build and look into plugins
     #[command(subcommand)]
     Plugin(plugin::PluginCommand),
-    /// Look at checkpoints
+    /// Look at checkpoints, take one, change their settings
     #[command(subcommand)]
     Checkpoint(inspect::CheckpointCommand),
     /// Do a past epoch again and print what one node received and emitted, record by record
     Replay(replay::ReplayArgs),
+    /// Keep checkpoints under a name, to start from them later or elsewhere
+    #[command(subcommand)]
+    Savepoint(savepoint::SavepointCommand),
+    /// Say how a job is getting on
+    Status(control::StatusArgs),
+    /// Stop a running job with a last checkpoint
+    Stop(control::StopArgs),
+    /// Look at, finish or give up what a stopped job has prepared and not committed
+    #[command(subcommand)]
+    Txn(txn::TxnCommand),
+    /// Read what an object sink has published
+    #[command(subcommand)]
+    Sink(sink::SinkCommand),
 }
 
 impl Cli {
@@ -62,6 +83,11 @@ impl Cli {
             Command::Plugin(command) => command.run(),
             Command::Checkpoint(command) => command.run(),
             Command::Replay(args) => args.run(),
+            Command::Savepoint(command) => command.run(),
+            Command::Status(args) => args.run(),
+            Command::Stop(args) => args.run(),
+            Command::Txn(command) => command.run(),
+            Command::Sink(command) => command.run(),
         }
     }
 }

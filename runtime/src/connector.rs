@@ -12,6 +12,7 @@ mod file_sink;
 mod file_source;
 mod generator;
 mod json_text;
+mod object;
 mod replay;
 mod stdout;
 
@@ -22,6 +23,7 @@ use async_trait::async_trait;
 
 pub use crate::model::Guarantee;
 pub use blackhole::{Blackhole, Tally};
+pub use object::{CommittedObject, Reader as ObjectReader};
 pub use replay::{Content, content, open_replayed_sink};
 pub use stdout::StdoutSink;
 
@@ -56,9 +58,10 @@ pub fn open_source(
 ///
 /// [`ConnectorErrorKind::Mismatch`] if the destination belongs to another job or node;
 /// [`ConnectorErrorKind::Transient`] if it could not be made ready.
-pub fn open_sink(spec: &SinkSpec, dir: &Path, context: &TaskContext) -> Result<Box<dyn Sink>, ConnectorError> {
+pub async fn open_sink(spec: &SinkSpec, dir: &Path, context: &TaskContext) -> Result<Box<dyn Sink>, ConnectorError> {
     Ok(match &spec.connector {
         SinkConnector::File(file) => Box::new(file_sink::FileSink::open(file, dir, context)?) as Box<dyn Sink>,
+        SinkConnector::Object(object) => Box::new(object::ObjectSink::open(object, dir, context).await?),
         SinkConnector::Stdout(format) => Box::new(StdoutSink::new(*format, Box::new(std::io::stdout()))),
         SinkConnector::Blackhole => Box::new(Blackhole::new()),
     })
@@ -74,8 +77,19 @@ pub fn open_sink(spec: &SinkSpec, dir: &Path, context: &TaskContext) -> Result<B
 pub fn committer(spec: &SinkSpec, dir: &Path, job: JobId) -> Result<Option<Box<dyn Committer>>, ConnectorError> {
     Ok(match &spec.connector {
         SinkConnector::File(file) => Some(Box::new(file_commit::FileCommitter::new(file, dir, job)?)),
+        SinkConnector::Object(object) => Some(Box::new(object::ObjectCommitter::new(object, dir, job)?)),
         SinkConnector::Stdout(_) | SinkConnector::Blackhole => None,
     })
+}
+
+/// What publishes committables, or gives them up, without knowing the pipeline that made them: they say themselves where they
+/// go. It collects nothing.
+pub fn committer_of(committables: &[Committable], job: JobId) -> Box<dyn Committer> {
+    if committables.iter().any(|committable| object::is_committable(&committable.data)) {
+        Box::new(object::ObjectCommitter::anywhere(job))
+    } else {
+        Box::new(file_commit::FileCommitter::anywhere(job))
+    }
 }
 
 /// Finds out whether a new history of a job could write to a sink: before the old one is left.
@@ -83,9 +97,10 @@ pub fn committer(spec: &SinkSpec, dir: &Path, job: JobId) -> Result<Option<Box<d
 /// # Errors
 ///
 /// [`ConnectorErrorKind::Mismatch`] if the destination holds the output of another history.
-pub fn check_unowned(spec: &SinkSpec, dir: &Path) -> Result<(), ConnectorError> {
+pub async fn check_unowned(spec: &SinkSpec, dir: &Path) -> Result<(), ConnectorError> {
     match &spec.connector {
         SinkConnector::File(file) => file_sink::check_unowned(file, dir),
+        SinkConnector::Object(object) => object::check_unowned(object, dir).await,
         SinkConnector::Stdout(_) | SinkConnector::Blackhole => Ok(()),
     }
 }
@@ -93,7 +108,7 @@ pub fn check_unowned(spec: &SinkSpec, dir: &Path) -> Result<(), ConnectorError> 
 /// What a sink can promise.
 pub fn guarantee(connector: &SinkConnector) -> Guarantee {
     match connector {
-        SinkConnector::File(_) => Guarantee::ExactlyOnce,
+        SinkConnector::File(_) | SinkConnector::Object(_) => Guarantee::ExactlyOnce,
         SinkConnector::Stdout(_) | SinkConnector::Blackhole => Guarantee::AtLeastOnce,
     }
 }
@@ -213,9 +228,67 @@ pub trait Committer: Send + Sync {
         committables: &[Committable],
     ) -> Result<Committed, ConnectorError>;
 
+    /// Looks at what a commit would do, and changes nothing.
+    async fn look(&self, identity: &CommitIdentity, committables: &[Committable]) -> Result<Looked, ConnectorError>;
+
+    /// Makes sure that the committables never become visible, also not by a run that has a permit to commit them and was asleep
+    /// since: one of the two happens, and this says which. Repeating it changes nothing.
+    async fn abandon(
+        &self,
+        identity: &CommitIdentity,
+        committables: &[Committable],
+    ) -> Result<Abandoned, ConnectorError>;
+
+    /// What [`collect`](Self::collect) would remove.
+    async fn leftovers(&self, generation: Generation) -> Result<Vec<Leftover>, ConnectorError>;
+
     /// Removes what runs before `generation` staged. Called when the checkpoint that this run starts from has been
     /// committed, so nothing of it will ever be visible.
     async fn collect(&self, generation: Generation) -> Result<(), ConnectorError>;
+}
+
+/// What a commit would find.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Looked {
+    /// Where the output goes.
+    pub destination: String,
+    /// It is visible already.
+    pub published: bool,
+    /// It was given up, and never will be.
+    pub given_up: bool,
+    /// What was staged; once it is published, where it was.
+    pub staged: Vec<StagedFile>,
+}
+
+/// A file or an object that was staged.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct StagedFile {
+    /// Where it is.
+    pub name: String,
+    /// How long it has to be.
+    pub bytes: u64,
+    /// How many records it holds.
+    pub records: u64,
+    /// How long it is; none if it is not there.
+    pub found: Option<u64>,
+}
+
+/// Something staged that nobody will ever publish.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Leftover {
+    /// Where it is.
+    pub name: String,
+    /// How long it is.
+    pub bytes: u64,
+}
+
+/// How giving up went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Abandoned {
+    /// It will never be visible.
+    Done,
+    /// It is visible already.
+    AlreadyPublished,
 }
 
 /// What a commit found.

@@ -12,7 +12,7 @@
 //! `operator`, `sink`. This file turns a [`Plan`] into tasks: which stages share one, which channels join them, and
 //! what each of them is restored from.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -31,6 +31,7 @@ mod inbox;
 mod operator;
 mod pace;
 mod report;
+mod rescale;
 pub mod schedule;
 mod sink;
 mod snapshot;
@@ -46,6 +47,7 @@ pub use error::TaskError;
 pub use exchange::{Exchange, KeyFault, Keying};
 pub use inbox::{Action, Inbox, InboxFault, InboxState, Incoming, InputState};
 pub use report::{CutTimings, Event, Progress};
+pub use rescale::{Carried, carry_over};
 pub use stage::OperatorCall;
 
 use crate::checkpoint::{
@@ -100,10 +102,12 @@ pub struct Blueprint<'a> {
     pub code: &'a BTreeMap<NodeName, OperatorCode>,
     /// The job's history.
     pub job_id: JobId,
-    /// The checkpoint to go on from.
+    /// The checkpoint to go on from, in the shape of `plan`: see [`carry_over`].
     pub restore: Option<&'a Manifest>,
     /// What is to be done again instead of going on.
     pub replay: Option<Replayed<'a>>,
+    /// Nodes whose next snapshot has to be full: what they are restored from is not what one of their subtasks wrote.
+    pub full: &'a BTreeSet<NodeName>,
     /// What all tasks share.
     pub context: Arc<FlowContext>,
 }
@@ -258,7 +262,7 @@ impl Blueprint<'_> {
         let planned = &self.plan.nodes[node];
         let task = TaskId { node: planned.name.clone(), subtask };
         let entry = self.entry(node, subtask)?;
-        let inputs = self.inputs(node, subtask);
+        let inputs = inputs_of(self.plan, node, subtask);
         let ports: Vec<u32> = inputs.iter().map(|input| input.to_port).collect();
         let input_names: Vec<String> = inputs.into_iter().map(|input| input.name).collect();
         let mut inbox = Inbox::new(&ports);
@@ -279,6 +283,7 @@ impl Blueprint<'_> {
                 let sink = match self.replay {
                     Some(_) => connector::open_replayed_sink(spec),
                     None => connector::open_sink(spec, &self.spec.dir, &self.task_context(node, subtask))
+                        .await
                         .map_err(|e| TaskError::connector(&task, e))?,
                 };
                 (Body::Sink(Box::new(SinkStage::new(sink, records))), OnError::Fail)
@@ -339,23 +344,26 @@ impl Blueprint<'_> {
             Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
             _ => return Err(refuse("opening it was given up".into())),
         };
+        // Without segments to add to, the next snapshot is full.
+        let holdings = if self.full.contains(&task.node) { Holdings::default() } else { holdings };
         let holdings = (code.descriptor.state != StateKind::Stateless).then_some(holdings);
         Ok(OperatorStage::new(operator, (&self.context, task), holdings, wake_at, records))
     }
 
-    /// What the checkpoint holds for a subtask.
+    /// What the checkpoint holds for a subtask; nothing for a node that was added since.
     fn entry(&self, node: usize, subtask: u32) -> Result<Option<(&NodeEntry, &SubtaskEntry)>, TaskError> {
         let Some(manifest) = self.restore else { return Ok(None) };
         let planned = &self.plan.nodes[node];
-        let refuse = |reason| TaskError::Restore { task: TaskId { node: planned.name.clone(), subtask }, reason };
-        let found = manifest.nodes.iter().find(|entry| entry.name == planned.name);
-        let entry = found.ok_or_else(|| refuse(format!("checkpoint {} holds nothing for it", manifest.epoch)))?;
+        let Some(entry) = manifest.nodes.iter().find(|entry| entry.name == planned.name) else { return Ok(None) };
         match entry.subtasks.get(subtask as usize) {
             Some(own) if entry.parallelism == planned.parallelism => Ok(Some((entry, own))),
-            _ => Err(refuse(format!(
-                "checkpoint {} was taken with parallelism {}, and the pipeline has {}",
-                manifest.epoch, entry.parallelism, planned.parallelism
-            ))),
+            _ => Err(TaskError::Restore {
+                task: TaskId { node: planned.name.clone(), subtask },
+                reason: format!(
+                    "checkpoint {} was not carried over from parallelism {} to {}: this is a fault in weir",
+                    manifest.epoch, entry.parallelism, planned.parallelism
+                ),
+            }),
         }
     }
 
@@ -367,26 +375,6 @@ impl Blueprint<'_> {
             on_error: edge.on_error,
             edge: format!("{} -> {}", name(edge.from), name(edge.to)),
         }
-    }
-
-    /// The inputs of a subtask, in the order of its inbox.
-    fn inputs(&self, node: usize, subtask: u32) -> Vec<Input> {
-        let mut inputs = Vec::new();
-        for (index, edge) in self.plan.edges.iter().enumerate().filter(|(_, edge)| edge.to == node) {
-            let from = &self.plan.nodes[edge.from];
-            let port = match edge.port {
-                OutPort::Rejected => "rejected",
-                OutPort::Data(port) => from.output_ports.get(port as usize).map_or("out", String::as_str),
-            };
-            for sender in 0..from.parallelism {
-                if edge.exchange == ExchangeKind::Forward && sender != subtask {
-                    continue;
-                }
-                let name = format!("{}[{sender}].{port} -> {}", from.name, edge.to_port);
-                inputs.push(Input { edge: index, sender, to_port: edge.to_port, name });
-            }
-        }
-        inputs
     }
 
     fn task_context(&self, node: usize, subtask: u32) -> TaskContext {
@@ -460,6 +448,26 @@ struct Input {
     name: String,
 }
 
+/// The inputs of a subtask, in the order of its inbox.
+fn inputs_of(plan: &Plan, node: usize, subtask: u32) -> Vec<Input> {
+    let mut inputs = Vec::new();
+    for (index, edge) in plan.edges.iter().enumerate().filter(|(_, edge)| edge.to == node) {
+        let from = &plan.nodes[edge.from];
+        let port = match edge.port {
+            OutPort::Rejected => "rejected",
+            OutPort::Data(port) => from.output_ports.get(port as usize).map_or("out", String::as_str),
+        };
+        for sender in 0..from.parallelism {
+            if edge.exchange == ExchangeKind::Forward && sender != subtask {
+                continue;
+            }
+            let name = format!("{}[{sender}].{port} -> {}", from.name, edge.to_port);
+            inputs.push(Input { edge: index, sender, to_port: edge.to_port, name });
+        }
+    }
+    inputs
+}
+
 /// The channels of a job, until the tasks at their ends take them: by edge, sender and receiver.
 struct Wires {
     senders: BTreeMap<(usize, u32), Vec<Sender>>,
@@ -490,7 +498,7 @@ impl Wires {
     }
 
     fn take_receivers(&mut self, blueprint: &Blueprint<'_>, node: usize, subtask: u32) -> Vec<Receiver> {
-        let inputs = blueprint.inputs(node, subtask);
+        let inputs = inputs_of(blueprint.plan, node, subtask);
         inputs.iter().filter_map(|input| self.receivers.remove(&(input.edge, input.sender, subtask))).collect()
     }
 }

@@ -11,24 +11,34 @@
 //! `replay` does a past epoch again and `verdict` compares what comes of it, beside whatever runs.
 //!
 //! `supervisor` walks through these states, `coordinator` is the hub of the ring while a job runs, and `commit` makes sinks publish
-//! what a manifest names. All three ask the log what happened; none remembers it across a restart.
+//! what a manifest names. All three ask the log what happened; none remembers it across a restart. `compat` decides, without
+//! touching anything, what becomes of a checkpoint's state in another pipeline, and `control` is what a running job can be asked.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 mod commit;
+mod compat;
+mod control;
 mod coordinator;
 mod image;
 mod replay;
+mod slow;
 mod supervisor;
+mod transactions;
 mod verdict;
+
+pub use transactions::{Transaction, Transactions, abort_open, commit_open, open_transactions};
 
 pub use replay::{Pair, replay_pair};
 pub use verdict::{Detail, Difference, Granted, Verdict};
 
-use crate::checkpoint::{Start, Store};
+pub use compat::{Facts, Fate, Fit, NodeFit, fit};
+pub use control::{Answer, Call, Change, Changed, Control, NodeStatus, Refusal, Request, Status};
+
+use crate::checkpoint::{Manifest, Start, Store};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::flow::OperatorCode;
@@ -80,6 +90,45 @@ impl Job {
     /// If it cannot start, is superseded by a newer run, or fails more often in a row than its restarts allow. What
     /// was committed stays; a later run goes on from there.
     pub async fn run(&self, start: Start, stop: watch::Receiver<bool>) -> Result<Outcome, Error> {
-        supervisor::run(self, start, stop).await
+        let (_, requests) = Control::channel();
+        self.run_with(RunOptions { start, drop_state: BTreeSet::new(), stop, requests }).await
     }
+
+    /// The same, with everything that can be said about a run.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run).
+    pub async fn run_with(&self, options: RunOptions) -> Result<Outcome, Error> {
+        supervisor::run(self, options).await
+    }
+
+    /// Fails if the output of another history of the job is where its sinks write: a new one could not write there.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::State`](crate::error::ErrorKind::State), with the sink.
+    pub async fn check_unowned(&self) -> Result<(), Error> {
+        supervisor::check_unowned(self).await
+    }
+
+    /// How a checkpoint fits this job: what becomes of each node's state if it starts from it. `open`: not all of its output is
+    /// known to be published.
+    pub fn fit(&self, manifest: &Manifest, open: bool, drop_state: &BTreeSet<NodeName>) -> Fit {
+        let Self { plan, code, spec, .. } = self;
+        fit(&Facts { manifest, open, plan, key_groups: spec.key_groups, code, drop_state })
+    }
+}
+
+/// What a run is to do.
+#[derive(Debug)]
+pub struct RunOptions {
+    /// From where it starts.
+    pub start: Start,
+    /// Nodes that the pipeline has no more, and whose state is given up.
+    pub drop_state: BTreeSet<NodeName>,
+    /// Becomes true when it is to stop; also when the sender is gone.
+    pub stop: watch::Receiver<bool>,
+    /// What it is asked while it runs: the other end of a [`Control`].
+    pub requests: mpsc::Receiver<Call>,
 }

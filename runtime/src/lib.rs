@@ -10,7 +10,7 @@
 //! ```
 //!
 //! The modules, in the order of their dependencies; none uses one that comes after it:
-//! [`model`], [`error`], [`mod@pointer`], [`clock`]; [`plan`]; `checkpoint`, [`plugin`] and [`connector`], which do not know one
+//! [`model`], [`error`], [`mod@pointer`], [`clock`], [`storage`]; [`plan`]; `checkpoint`, [`plugin`] and [`connector`], which do not know one
 //! another; `flow`, the data path; `job`, the ring of coordinator and supervisor; `cli`.
 
 pub mod checkpoint;
@@ -26,3 +26,4 @@ mod offload;
 pub mod plan;
 pub mod plugin;
 pub mod pointer;
+pub mod storage;

@@ -3,6 +3,8 @@
 
 pub mod guests;
 pub mod job;
+pub mod s3;
+pub mod store_suite;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -138,6 +140,39 @@ pub fn published_epoch(folder: &Path, epoch: u64) -> Result<PublishedEpoch, Stri
         return Err(fault(format!("{listed} files, and its record names {} parts", parts.len())));
     }
     Ok(PublishedEpoch { epoch, parts })
+}
+
+/// Everything that an object sink on a test's server has published, in order of epochs, by its reader rule: list the commit records, read
+/// only what they name. `place` is `bucket/prefix`.
+///
+/// # Errors
+///
+/// What a reader must never see.
+pub fn published_objects(server: &s3::S3Server, place: &str) -> Result<Vec<PublishedEpoch>, String> {
+    let mut epochs = Vec::new();
+    for key in server.keys(&format!("{place}/_weir/commits/")) {
+        let fault = |what: String| format!("{key}: {what}");
+        let record = server.get(&key).ok_or_else(|| fault("is listed and gone".into()))?;
+        let record: Value = serde_json::from_slice(&record).map_err(|e| fault(e.to_string()))?;
+        let epoch = record["epoch"].as_u64().ok_or_else(|| fault("no epoch".into()))?;
+        if !key.ends_with(&format!("/{epoch:020}.json")) || record["format"] != "weir-commit-1" {
+            return Err(fault(format!("is the record of epoch {epoch}")));
+        }
+        let mut parts = BTreeMap::new();
+        for object in record["objects"].as_array().ok_or_else(|| fault("no objects".into()))? {
+            let name = object["name"].as_str().unwrap_or_default().to_owned();
+            let bytes = server.get(&format!("{place}/{name}")).ok_or_else(|| fault(format!("{name} is not there")))?;
+            if object["bytes"] != bytes.len() || object["blake3"] != blake3::hash(&bytes).to_hex().as_str() {
+                return Err(fault(format!("{name} is not what the record says")));
+            }
+            parts.insert(name, bytes);
+        }
+        if record["abandoned"] == true && !parts.is_empty() {
+            return Err(fault("was given up and names objects".into()));
+        }
+        epochs.push(PublishedEpoch { epoch, parts });
+    }
+    Ok(epochs)
 }
 
 /// The lines of everything published, in the order of a reader who goes epoch by epoch and part by part.

@@ -9,22 +9,23 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures::FutureExt;
+use futures::StreamExt;
 use weir::connector::{
-    Blackhole, Committed, Committer, ConnectorError, ConnectorErrorKind, Guarantee, Polled, Sink, Source, StdoutSink,
-    Tally, TaskContext, committer, guarantee, open_sink, open_source,
+    Abandoned, Blackhole, Committed, Committer, ConnectorError, ConnectorErrorKind, Guarantee, ObjectReader, Polled,
+    Sink, Source, StdoutSink, Tally, TaskContext, committer, guarantee, open_sink, open_source,
 };
 use weir::model::{
     Batch, BatchLimit, CommitIdentity, Committable, Epoch, Generation, JobId, NO_TIME, NodeName, SplitPosition, TaskId,
 };
 use weir::plan::{
-    Compression, CsvSpec, Distribution, FileSinkSpec, FileSourceSpec, GeneratorFormat, GeneratorSpec, OnError,
-    SinkConnector, SinkFormat, SinkSpec, SourceConnector, SourceFormat, SourceSpec,
+    Compression, CsvSpec, Distribution, FileSinkSpec, FileSourceSpec, GeneratorFormat, GeneratorSpec, ObjectSinkSpec,
+    OnError, SinkConnector, SinkFormat, SinkSpec, SourceConnector, SourceFormat, SourceSpec,
 };
 use weir::pointer::Pointer;
+use weir::storage::StoreOptions;
 
 fn now<F: Future>(future: F) -> F::Output {
-    future.now_or_never().expect("connectors work with local files and do not wait")
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
 fn context(node: &str, job: u8, generation: u64, subtask: u32, parallelism: u32) -> TaskContext {
@@ -334,7 +335,7 @@ fn another_job_or_node_on_the_same_place_is_refused(stage: &dyn Stage) {
 
 fn collecting_removes_what_earlier_runs_staged_and_nothing_else(stage: &dyn Stage) {
     let committer = stage.committer(JobId([1; 16]));
-    now(committer.collect(Generation(5))).unwrap();
+    now(committer.collect(Generation(1))).unwrap();
     let mut old = stage.sink(&context("out", 1, 1, 0, 1)).unwrap();
     let published = [prepare(old.as_mut(), 0, 1, &["1"])];
     now(committer.commit(&identity("out", 1, 1), &published)).unwrap();
@@ -343,14 +344,41 @@ fn collecting_removes_what_earlier_runs_staged_and_nothing_else(stage: &dyn Stag
     let mut new = stage.sink(&context("out", 1, 10, 0, 1)).unwrap();
     let kept = [prepare(new.as_mut(), 0, 2, &["2"])];
     let before = stage.staged();
+    let leftovers = now(committer.leftovers(Generation(10))).unwrap();
+    assert!(leftovers.iter().any(|leftover| leftover.bytes > 0), "{leftovers:?}");
+    assert_eq!(stage.staged(), before, "looking removes nothing");
     now(committer.collect(Generation(10))).unwrap();
     assert!(stage.staged() < before);
+    assert_eq!(now(committer.leftovers(Generation(10))).unwrap(), []);
     now(committer.collect(Generation(10))).unwrap();
     now(committer.commit(&identity("out", 1, 2), &kept)).unwrap();
     assert_eq!(stage.visible(), [["1"], ["2"]]);
     now(committer.collect(Generation(11))).unwrap();
     assert_eq!(stage.staged(), 0);
     assert_eq!(stage.visible(), [["1"], ["2"]]);
+}
+
+fn what_was_given_up_is_never_published_and_what_was_published_is_not_given_up(stage: &dyn Stage) {
+    let mut sink = stage.sink(&context("out", 1, 1, 0, 1)).unwrap();
+    let committer = stage.committer(JobId([1; 16]));
+    let [first, second] = [1, 2].map(|epoch| [prepare(sink.as_mut(), 0, epoch, &[&epoch.to_string()])]);
+    let [one, two] = [1, 2].map(|epoch| identity("out", 1, epoch));
+    let looked = now(committer.look(&one, &first)).unwrap();
+    assert!(!looked.published && looked.staged.len() == 1 && looked.staged[0].found == Some(looked.staged[0].bytes));
+    assert_eq!(now(committer.commit(&one, &first)).unwrap(), Committed::Applied);
+    assert!(now(committer.look(&one, &first)).unwrap().published);
+    for _ in 0..2 {
+        assert_eq!(now(committer.abandon(&one, &first)).unwrap(), Abandoned::AlreadyPublished);
+        assert_eq!(now(committer.abandon(&two, &second)).unwrap(), Abandoned::Done);
+        let error = now(committer.commit(&two, &second)).unwrap_err();
+        assert_eq!(error.kind, ConnectorErrorKind::Mismatch);
+        assert_eq!(stage.visible(), [["1"]]);
+    }
+    assert!(!now(committer.look(&two, &second)).unwrap().published);
+    // What comes after it goes on.
+    let third = [prepare(sink.as_mut(), 0, 3, &["3"])];
+    now(committer.commit(&identity("out", 1, 3), &third)).unwrap();
+    assert_eq!(stage.visible(), [["1"], ["3"]]);
 }
 
 /// One after the other, each in a place of its own.
@@ -364,6 +392,7 @@ fn conforms_as_a_sink_with_a_stage(new: &dyn Fn() -> Box<dyn Stage>) {
         a_commit_over_the_output_of_another_identity_is_refused,
         another_job_or_node_on_the_same_place_is_refused,
         collecting_removes_what_earlier_runs_staged_and_nothing_else,
+        what_was_given_up_is_never_published_and_what_was_published_is_not_given_up,
     ] {
         promise(new().as_ref());
     }
@@ -395,7 +424,7 @@ fn sorted(dir: &Path) -> BTreeSet<PathBuf> {
 
 impl Stage for Files {
     fn sink(&self, context: &TaskContext) -> Result<Box<dyn Sink>, ConnectorError> {
-        open_sink(&self.spec, self.dir.path(), context)
+        now(open_sink(&self.spec, self.dir.path(), context))
     }
 
     fn committer(&self, job: JobId) -> Box<dyn Committer> {
@@ -432,6 +461,107 @@ fn the_file_sink_conforms() {
     for format in [SinkFormat::Lines, SinkFormat::Json] {
         conforms_as_a_sink_with_a_stage(&|| Box::new(Files::new(format)));
     }
+}
+
+struct Objects {
+    dir: tempfile::TempDir,
+    spec: SinkSpec,
+}
+
+impl Objects {
+    fn new(format: SinkFormat) -> Self {
+        let url = "file://./a/b/out".to_owned();
+        let connector = SinkConnector::Object(ObjectSinkSpec { url, options: StoreOptions::default(), format });
+        Self { dir: tempfile::tempdir().unwrap(), spec: sink_spec(connector) }
+    }
+
+    /// By the reader rule: for each commit record its objects' bytes.
+    fn published(&self) -> Vec<Vec<Vec<u8>>> {
+        now(async {
+            let reader = ObjectReader::open("file://./a/b/out", self.dir.path(), &StoreOptions::default());
+            let Ok(reader) = reader else { return Vec::new() };
+            let mut epochs = Vec::new();
+            for epoch in reader.epochs(Epoch(0)).await.unwrap() {
+                let mut objects = Vec::new();
+                for object in reader.objects(epoch).await.unwrap() {
+                    let pieces: Vec<_> = reader.read(&object).await.unwrap().collect().await;
+                    let bytes: Vec<u8> = pieces.into_iter().flat_map(|piece| piece.unwrap().to_vec()).collect();
+                    assert_eq!(bytes.len() as u64, object.bytes);
+                    objects.push(bytes);
+                }
+                epochs.push(objects);
+            }
+            epochs
+        })
+    }
+}
+
+impl Stage for Objects {
+    fn sink(&self, context: &TaskContext) -> Result<Box<dyn Sink>, ConnectorError> {
+        now(open_sink(&self.spec, self.dir.path(), context))
+    }
+
+    fn committer(&self, job: JobId) -> Box<dyn Committer> {
+        committer(&self.spec, self.dir.path(), job).unwrap().expect("an object sink publishes")
+    }
+
+    fn visible(&self) -> Vec<Vec<String>> {
+        let epochs = self.published().into_iter().filter(|objects| !objects.is_empty());
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        let lines = |object: Vec<u8>| text(object).lines().map(str::to_owned).collect::<Vec<_>>();
+        epochs.map(|objects| objects.into_iter().flat_map(lines).collect()).collect()
+    }
+
+    fn staged(&self) -> usize {
+        let runs = sorted(&self.dir.path().join("a/b/out/data").join(JobId([1; 16]).to_string()));
+        let staged = runs.iter().flat_map(|run| sorted(run)).count();
+        staged - self.published().iter().map(Vec::len).sum::<usize>()
+    }
+}
+
+#[test]
+fn the_object_sink_conforms() {
+    for format in [SinkFormat::Lines, SinkFormat::Json] {
+        conforms_as_a_sink_with_a_stage(&|| Box::new(Objects::new(format)));
+    }
+}
+
+/// Larger than one part, so that it goes up while it is written.
+#[test]
+fn an_epoch_of_many_megabytes_becomes_one_object_that_is_read_back_as_it_was() {
+    let place = Objects::new(SinkFormat::Lines);
+    let mut sink = place.sink(&context("out", 1, 1, 0, 1)).unwrap();
+    let value = "x".repeat(1 << 20);
+    let list = now(async {
+        for n in 0..20 {
+            sink.write(&batch(&[&format!("{n}{value}")])).await.unwrap();
+        }
+        let data = sink.prepare(Epoch(1)).await.unwrap().unwrap();
+        [Committable { epoch: Epoch(1), subtask: 0, data }]
+    });
+    now(place.committer(JobId([1; 16])).commit(&identity("out", 1, 1), &list)).unwrap();
+    let visible = place.visible();
+    let whole = visible[0].iter().enumerate().all(|(n, line)| *line == format!("{n}{value}"));
+    assert!(visible.len() == 1 && visible[0].len() == 20 && whole);
+    assert_eq!(place.published()[0].len(), 1);
+}
+
+#[test]
+fn an_object_that_is_not_what_its_record_says_is_refused_by_name() {
+    let place = Objects::new(SinkFormat::Lines);
+    let mut sink = place.sink(&context("out", 1, 1, 0, 1)).unwrap();
+    let list = [prepare(sink.as_mut(), 0, 1, &["1"])];
+    now(place.committer(JobId([1; 16])).commit(&identity("out", 1, 1), &list)).unwrap();
+    let runs = sorted(&place.dir.path().join("a/b/out/data").join(JobId([1; 16]).to_string()));
+    let file = runs.iter().flat_map(|run| sorted(run)).next().unwrap();
+    fs::write(&file, "2\n").unwrap();
+    now(async {
+        let reader = ObjectReader::open("file://./a/b/out", place.dir.path(), &StoreOptions::default()).unwrap();
+        let objects = reader.objects(Epoch(1)).await.unwrap();
+        let pieces: Vec<_> = reader.read(&objects[0]).await.unwrap().collect().await;
+        let error = pieces.into_iter().find_map(Result::err).expect("it was changed");
+        assert!(error.message.contains(&objects[0].name), "{error}");
+    });
 }
 
 #[test]

@@ -49,8 +49,10 @@ pub enum CheckpointError {
         source: Cause,
     },
     /// The store breaks a promise that the protocol rests on.
-    #[error("the store does not {promise}")]
+    #[error("store {store:?} does not {promise}")]
     Unsuitable {
+        /// Its address.
+        store: String,
         /// What it should do.
         promise: &'static str,
     },
@@ -61,6 +63,8 @@ pub enum CheckpointError {
         url: String,
         /// What is wrong with it.
         fault: String,
+        /// What to write instead.
+        help: String,
     },
     /// The name of a job or a pin is not one.
     #[error("{what} {name:?} {fault}")]
@@ -101,6 +105,61 @@ pub enum CheckpointError {
     /// The checkpoint that was asked for was prepared, never committed, and given up.
     #[error("checkpoint {epoch} of job {job} was never committed, and a later run went on without it")]
     NeverCommitted {
+        /// The job.
+        job: String,
+        /// What was asked for.
+        epoch: Epoch,
+    },
+    /// There is nothing that a savepoint could keep.
+    #[error("job {job} has nothing to make a savepoint of: {why}")]
+    NothingToPin {
+        /// The job.
+        job: String,
+        /// Why.
+        why: String,
+    },
+    /// A savepoint of that name exists, of another checkpoint.
+    #[error("job {job} has a savepoint {name:?} already, of checkpoint {epoch}")]
+    NameTaken {
+        /// The job.
+        job: String,
+        /// The name.
+        name: String,
+        /// What has it.
+        epoch: Epoch,
+    },
+    /// The savepoint that was asked for does not exist.
+    #[error("job {job} has no savepoint {name:?}; it has {have}")]
+    NoSavepoint {
+        /// The job.
+        job: String,
+        /// What was asked for.
+        name: String,
+        /// Those there are.
+        have: String,
+    },
+    /// The file of an exported savepoint cannot be used.
+    #[error("{file}: {fault}")]
+    Export {
+        /// Which file.
+        file: String,
+        /// What is wrong with it.
+        fault: String,
+        /// What the operating system said, if it is that.
+        #[source]
+        source: Option<Cause>,
+    },
+    /// The job has a history here already, and an import would make another one.
+    #[error("job {job} has run in this store, and what is in {file} would begin another history of it")]
+    Exists {
+        /// The job.
+        job: String,
+        /// Which file.
+        file: String,
+    },
+    /// The checkpoint does not wait for its commit.
+    #[error("checkpoint {epoch} of job {job} does not wait for its commit")]
+    NotOpen {
         /// The job.
         job: String,
         /// What was asked for.
@@ -172,25 +231,35 @@ impl CheckpointError {
             Self::Unreachable { .. } | Self::Unsuitable { .. } | Self::InDoubt { .. } | Self::NoEntropy(_) => {
                 ErrorKind::Store
             }
-            Self::Url { .. } | Self::Name { .. } | Self::NoCheckpoint { .. } | Self::NeverRan { .. } => {
-                ErrorKind::Usage
-            }
+            Self::Url { .. }
+            | Self::Name { .. }
+            | Self::NoCheckpoint { .. }
+            | Self::NameTaken { .. }
+            | Self::NotOpen { .. }
+            | Self::NoSavepoint { .. }
+            | Self::Exists { .. }
+            | Self::NeverRan { .. } => ErrorKind::Usage,
             Self::Damaged { .. }
             | Self::Missing { .. }
             | Self::NeverCommitted { .. }
+            | Self::NothingToPin { .. }
+            | Self::Export { .. }
             | Self::TooLarge { .. }
             | Self::Refused(_) => ErrorKind::State,
             Self::Superseded { .. } | Self::Contended { .. } => ErrorKind::Superseded,
         }
     }
 
-    fn remedy(&self) -> &'static str {
+    fn remedy(&self) -> &str {
         match self {
             Self::Unreachable { .. } | Self::InDoubt { .. } => {
                 "check that the store is reachable, has room and may be written, then run again: nothing is lost"
             }
-            Self::Unsuitable { .. } => "use a store that does; a local directory on a POSIX file system is one",
-            Self::Url { .. } => "write it as file:///absolute/path or file://./relative/path",
+            Self::Unsuitable { .. } => {
+                "use a store that does: without it two runs of a job could both believe that they have written a \
+                 checkpoint; a folder on a POSIX file system, Amazon S3, Google Cloud Storage and Azure Blob Storage do"
+            }
+            Self::Url { help, .. } => help,
             Self::Name { .. } => "use lower-case letters, digits and hyphens, at most 63",
             Self::Damaged { .. } | Self::Missing { .. } => {
                 "`weir checkpoint verify` lists every fault; put the object back from a copy, or start from an older \
@@ -199,6 +268,16 @@ impl CheckpointError {
             Self::NoCheckpoint { .. } | Self::NeverCommitted { .. } => {
                 "`weir checkpoint list` shows the checkpoints that can be started from"
             }
+            Self::NothingToPin { .. } => {
+                "run the job once more: it publishes what is open, and takes checkpoints; `weir stop --savepoint` or \
+                 `weir savepoint create` beside it makes one of its own"
+            }
+            Self::NameTaken { .. } => "choose another name, or delete that one with `weir savepoint delete`",
+            Self::NoSavepoint { .. } => "`weir savepoint list` shows them",
+            Self::Export { source: Some(_), .. } => "check that the file is there and may be read or written",
+            Self::Export { .. } => "export the savepoint again, and copy the file whole",
+            Self::Exists { .. } => "leave --from out to go on with that history, or add --fresh to leave it for good",
+            Self::NotOpen { .. } => "`weir txn list` shows what does",
             Self::NeverRan { .. } => "check the name of the job and the address of the store",
             Self::Superseded { .. } => "nothing to do: the newer run goes on",
             Self::Contended { .. } => "stop the other runs of this job, then run again",
@@ -211,10 +290,10 @@ impl CheckpointError {
 
 impl From<CheckpointError> for Error {
     fn from(error: CheckpointError) -> Self {
-        let (kind, message, help) = (error.kind(), error.to_string(), error.remedy());
+        let (kind, message, help) = (error.kind(), error.to_string(), error.remedy().to_owned());
         let source = match error {
             CheckpointError::Unreachable { source, .. } | CheckpointError::NoEntropy(source) => Some(source),
-            CheckpointError::InDoubt { source, .. } => source,
+            CheckpointError::InDoubt { source, .. } | CheckpointError::Export { source, .. } => source,
             _ => None,
         };
         let error = Error::new(kind, message).help(help);

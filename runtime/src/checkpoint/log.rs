@@ -251,9 +251,8 @@ impl JobStore {
             let path = self.pin(&name);
             // Gone since it was listed: it was deleted.
             let Some(bytes) = self.store().read(&path, OBJECT_BYTES_MAX).await? else { continue };
-            let manifest: Manifest =
-                envelope::open(PIN, &bytes).map_err(|fault| CheckpointError::damaged(&path, fault))?;
-            manifest.check().map_err(|fault| CheckpointError::damaged(&path, fault))?;
+            let manifest =
+                super::savepoint::decode_pin(&bytes).map_err(|fault| CheckpointError::damaged(&path, fault))?;
             pins.push((name, manifest));
         }
         Ok(pins)

@@ -26,10 +26,10 @@ use object_store::{GetOptions, ObjectStore, ObjectStoreExt, PutMode, PutPayload}
 
 use super::decide::{self, Seen, Settle};
 use super::error::{Cause, CheckpointError};
-use super::local::LocalRoot;
 use super::pack::{PACK_BYTES_MAX, PACK_TRAILER_BYTES, Pack, PackIndex, PackName, PackReader};
 use crate::metrics::{StoreMetrics, StoreOperation};
 use crate::model::{Epoch, JobId, name_fault};
+use crate::storage::{LocalRoot, OpenError, Opened, StoreOptions, open};
 
 const TENANT: &str = "tenants/default";
 /// How often one write is tried before it is left in doubt. The store's own client retries below this.
@@ -44,15 +44,28 @@ pub const PLUGIN_BYTES_MAX: u64 = 256 << 20;
 const PACK_TAIL_BYTES: u64 = 64 << 10;
 /// How many objects are deleted at once.
 const DELETES_AT_ONCE: usize = 8;
+/// How many writers a probe sets on one name at once, and how often.
+const PROBE_WRITERS: usize = 4;
+const PROBE_ROUNDS: usize = 2;
+const CREATES: &str = "refuse to create an object that exists (create-if-absent)";
 
 /// A tenant's part of an object store. Cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Store {
     objects: Arc<dyn ObjectStore>,
     /// Where it is on this machine, if it is: what a directory needs to be durable goes through this.
     local: Option<LocalRoot>,
+    /// Its address, for messages.
+    name: Arc<str>,
     nonces: Nonces,
     metrics: StoreMetrics,
+}
+
+impl std::fmt::Debug for Store {
+    /// By its address alone: a client's own form shows keys for some stores.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Store").field(&self.name).finish()
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -72,31 +85,41 @@ pub(crate) enum Created {
 }
 
 impl Store {
-    /// Opens the store at `url`, creating its directory. A `file://` address is a path: absolute, or relative to `dir`
-    /// (the folder of the pipeline file). It is taken as it is written, without percent-decoding.
+    /// Opens the store at `url`: a folder (`file://`, which is created), or a bucket (`s3://`, `gs://`, `az://`). A `file://`
+    /// address is a path: absolute, or relative to `dir` (the folder of the pipeline file), taken as it is written, without
+    /// percent-decoding. Credentials of the others come from the environment.
     ///
     /// Call [`probe`](Self::probe) before relying on it.
     pub fn open(url: &str, dir: &FsPath) -> Result<Self, CheckpointError> {
-        let fault = |fault: String| CheckpointError::Url { url: url.to_owned(), fault };
-        let path = match url.split_once("://") {
-            Some(("file", path)) if !path.is_empty() => path,
-            Some(("file", _)) => return Err(fault("names no directory".into())),
-            Some((scheme, _)) => return Err(fault(format!("has scheme {scheme:?}, and only \"file\" is supported"))),
-            None => return Err(fault("is not a URL".into())),
-        };
-        let (local, objects) = LocalRoot::open(&dir.join(path))
-            .map_err(|source| CheckpointError::unreachable("open the store at", dir.join(path).display(), source))?;
-        Ok(Self {
-            objects: Arc::new(objects),
-            local: Some(local),
-            nonces: Nonces::System,
-            metrics: StoreMetrics::default(),
-        })
+        Self::open_with(url, dir, &StoreOptions::default())
+    }
+
+    /// The same with options, which are no secrets.
+    pub fn open_with(url: &str, dir: &FsPath, options: &StoreOptions) -> Result<Self, CheckpointError> {
+        match open(url, dir, options) {
+            Ok(opened) => Ok(Self::of(opened)),
+            Err(OpenError::Fault(fault)) => {
+                // What may hold a secret is cut off.
+                let url = url.split(['?', '#']).next().unwrap_or_default();
+                let url = url.rsplit_once('@').map_or(url, |(_, rest)| rest).to_owned();
+                Err(CheckpointError::Url { url, fault: fault.fault, help: fault.help })
+            }
+            Err(OpenError::Folder(source)) => {
+                let path = dir.join(url.trim_start_matches("file://"));
+                Err(CheckpointError::unreachable("open the store at", path.display(), source))
+            }
+            Err(OpenError::Client(source)) => Err(CheckpointError::unreachable("open the store at", url, source)),
+        }
     }
 
     /// A store on any implementation, which has to be durable when it says so and consistent in its listings.
     pub fn new(objects: Arc<dyn ObjectStore>) -> Self {
-        Self { objects, local: None, nonces: Nonces::System, metrics: StoreMetrics::default() }
+        Self::of(Opened::of(objects))
+    }
+
+    fn of(opened: Opened) -> Self {
+        let Opened { objects, local, name } = opened;
+        Self { objects, local, name, nonces: Nonces::System, metrics: StoreMetrics::default() }
     }
 
     /// How it answers.
@@ -129,41 +152,76 @@ impl Store {
         }
     }
 
-    /// Tries out what the protocol rests on: create-if-absent refuses an existing object and leaves it as it is, what was
-    /// written is read back and listed, what was deleted is gone. Leaves nothing behind.
+    /// Tries out what the protocol rests on: create-if-absent refuses an existing object and leaves it as it is, and lets one of
+    /// several writers win who come at once; what was written is read back and listed, what was deleted is gone. Leaves
+    /// nothing behind.
     pub async fn probe(&self) -> Result<(), CheckpointError> {
         let folder = Path::from(format!("{TENANT}/probe"));
         let name = blake3::Hash::from_bytes(*blake3::hash(&self.nonce()?).as_bytes()).to_hex();
-        let path = Path::from(format!("{folder}/{}", &name[..32]));
-        let result = self.probe_at(&folder, &path).await;
-        let cleaned = self.delete(&path).await;
+        let path = |round: usize| Path::from(format!("{folder}/{}-{round}", &name[..32]));
+        let mut result = Ok(());
+        for round in 0..PROBE_ROUNDS {
+            if result.is_ok() {
+                result = self.race_at(&path(round)).await;
+            }
+        }
+        if result.is_ok() {
+            result = self.probe_at(&folder, &path(PROBE_ROUNDS)).await;
+        }
+        let cleaned = self.delete_all((0..=PROBE_ROUNDS).map(path).collect()).await;
         result.and(cleaned)
     }
 
-    async fn probe_at(&self, folder: &Path, path: &Path) -> Result<(), CheckpointError> {
-        let promise = |holds: bool, promise: &'static str| {
-            if holds { Ok(()) } else { Err(CheckpointError::Unsuitable { promise }) }
-        };
-        const CREATES: &str = "refuse to create an object that exists (create-if-absent)";
-        self.create(path, Bytes::from_static(b"first"))
-            .await
-            .map_err(|source| CheckpointError::unreachable("create", path, source))?;
-        match self.create(path, Bytes::from_static(b"second")).await {
-            Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {}
-            Ok(()) => return promise(false, CREATES),
-            Err(source) => return Err(CheckpointError::unreachable("create", path, source)),
+    fn promise(&self, holds: bool, promise: &'static str) -> Result<(), CheckpointError> {
+        if holds { Ok(()) } else { Err(CheckpointError::Unsuitable { store: self.name.to_string(), promise }) }
+    }
+
+    /// What a create said: it won, it lost, or the store cannot do it or did not answer.
+    fn probed(&self, path: &Path, created: Result<(), object_store::Error>) -> Result<bool, CheckpointError> {
+        match created {
+            Ok(()) => Ok(true),
+            Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => Ok(false),
+            Err(object_store::Error::NotImplemented { .. } | object_store::Error::NotSupported { .. }) => {
+                self.promise(false, CREATES).map(|()| false)
+            }
+            Err(source) => Err(CheckpointError::unreachable("create", path, source)),
         }
-        promise(self.read(path, 64).await?.as_deref() == Some(b"first"), CREATES)?;
-        let listed = self.list(folder).await?;
-        promise(path.filename().is_some_and(|name| listed.iter().any(|l| l == name)), "list what was just written")?;
+    }
+
+    /// Several writers create one object at once: at most one may be told that it has, and its bytes are those that are there.
+    /// (None, if a client repeated a request of its own that had succeeded: then the answer is lost, and the bytes decide.)
+    async fn race_at(&self, path: &Path) -> Result<(), CheckpointError> {
+        let bytes = |writer: usize| Bytes::from(format!("writer {writer}"));
+        let creates = (0..PROBE_WRITERS).map(|writer| self.create(path, bytes(writer)));
+        let mut winners = Vec::new();
+        for (writer, created) in futures::future::join_all(creates).await.into_iter().enumerate() {
+            if self.probed(path, created)? {
+                winners.push(writer);
+            }
+        }
+        let found = self.read(path, 64).await?;
+        let of = |writer: usize| found.as_ref() == Some(&bytes(writer));
+        let holds = match winners[..] {
+            [] => (0..PROBE_WRITERS).any(of),
+            [winner] => of(winner),
+            _ => false,
+        };
+        self.promise(holds, "let exactly one of several writers create an object (create-if-absent)")
+    }
+
+    async fn probe_at(&self, folder: &Path, path: &Path) -> Result<(), CheckpointError> {
+        let first = self.create(path, Bytes::from_static(b"first")).await;
+        self.probed(path, first)?;
+        let second = self.create(path, Bytes::from_static(b"second")).await;
+        let refused = !self.probed(path, second)?;
+        self.promise(refused && self.read(path, 64).await?.as_deref() == Some(b"first"), CREATES)?;
+        let is_listed = |listed: &[String]| path.filename().is_some_and(|name| listed.iter().any(|l| l == name));
+        self.promise(is_listed(&self.list(folder).await?), "list what was just written")?;
         self.put(path, PutPayload::from_static(b"third")).await?;
-        promise(self.read(path, 64).await?.as_deref() == Some(b"third"), "give back what was written last")?;
+        self.promise(self.read(path, 64).await?.as_deref() == Some(b"third"), "give back what was written last")?;
         self.delete(path).await?;
-        promise(self.read(path, 64).await?.is_none(), "forget what was deleted")?;
-        promise(
-            self.list(folder).await?.iter().all(|l| Some(l.as_str()) != path.filename()),
-            "list without what was deleted",
-        )
+        self.promise(self.read(path, 64).await?.is_none(), "forget what was deleted")?;
+        self.promise(!is_listed(&self.list(folder).await?), "list without what was deleted")
     }
 
     /// The bytes of an object; none if there is none. Larger ones than `limit` are refused before they are read.
@@ -188,9 +246,14 @@ impl Store {
 
     /// Whether there is an object.
     pub(crate) async fn exists(&self, path: &Path) -> Result<bool, CheckpointError> {
+        Ok(self.length(path).await?.is_some())
+    }
+
+    /// How long an object is; none if there is none.
+    pub(crate) async fn length(&self, path: &Path) -> Result<Option<u64>, CheckpointError> {
         match self.metrics.timed(StoreOperation::Head, self.objects.head(path)).await {
-            Ok(_) => Ok(true),
-            Err(object_store::Error::NotFound { .. }) => Ok(false),
+            Ok(meta) => Ok(Some(meta.size)),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
             Err(source) => Err(CheckpointError::unreachable("look for", path, source)),
         }
     }
@@ -367,10 +430,12 @@ impl Store {
         Path::from(format!("{TENANT}/jobs/{job}/id/{n:020}"))
     }
 
-    /// Any object of the job that shows that it ran and got past its very first claim; none if there is none.
+    /// Any object of the job that shows that it ran and got past its very first claim; none if there is none. Packs that were
+    /// copied from elsewhere show only that an import was begun.
     pub(crate) async fn evidence(&self, job: &str) -> Result<Option<String>, CheckpointError> {
         let first_claim = format!("/log/{:020}", 1);
-        Ok(self.list_deep(&Self::job(job)).await?.into_iter().find(|path| !path.ends_with(&first_claim)))
+        let is_evidence = |path: &String| !path.ends_with(&first_claim) && !path.contains("/packs/0-");
+        Ok(self.list_deep(&Self::job(job)).await?.into_iter().find(is_evidence))
     }
 }
 
@@ -491,6 +556,19 @@ impl JobStore {
         local.sweep(&folder, is_old).map_err(|source| CheckpointError::unreachable("sweep", &folder, source))
     }
 
+    /// What [`sweep`](Self::sweep) would remove, with its length.
+    pub(crate) fn half_written(
+        &self,
+        generation: crate::model::Generation,
+    ) -> Result<Vec<(String, u64)>, CheckpointError> {
+        let Some(local) = &self.store.local else { return Ok(Vec::new()) };
+        let folder = self.packs_folder();
+        let is_old = |name: &str| name.parse::<PackName>().is_ok_and(|name| name.generation() < generation);
+        let found = local.half_written(&folder, is_old);
+        let found = found.map_err(|source| CheckpointError::unreachable("sweep", &folder, source))?;
+        Ok(found.into_iter().map(|(file, bytes)| (format!("{folder}/{file}"), bytes)).collect())
+    }
+
     /// Keeps the pipeline file that a run was started with, for whoever looks later. Nothing reads it back to decide.
     pub async fn put_spec(&self, text: &str) -> Result<(), CheckpointError> {
         self.store.put(&self.path("spec.toml"), Bytes::copy_from_slice(text.as_bytes()).into()).await
@@ -528,21 +606,29 @@ impl JobStore {
 
     /// Reads a pack and checks its outline.
     pub(crate) async fn open_pack(&self, name: &PackName) -> Result<PackReader, CheckpointError> {
+        let content = self.read_pack(name).await?;
+        PackReader::open(name, content).map_err(|fault| CheckpointError::damaged(self.pack(name), fault))
+    }
+
+    /// Reads a pack as it is.
+    pub(crate) async fn read_pack(&self, name: &PackName) -> Result<Bytes, CheckpointError> {
         let path = self.pack(name);
         let content = match name.inline() {
             Some(content) => Some(content.clone()),
             None => self.store.read(&path, PACK_BYTES_MAX).await?,
         };
-        match content {
-            Some(content) => {
-                let (now, then) = (content.len() as u64, name.size().map(|size| size.stored));
-                if let Some(then) = then.filter(|then| *then != now) {
-                    return Err(CheckpointError::damaged(path, wrong_size(now, then)));
-                }
-                PackReader::open(name, content).map_err(|fault| CheckpointError::damaged(path, fault))
-            }
-            None => Err(CheckpointError::Missing { object: path.to_string(), by: "the checkpoint".into() }),
+        let missing = || CheckpointError::Missing { object: path.to_string(), by: "the checkpoint".into() };
+        let content = content.ok_or_else(missing)?;
+        let (now, then) = (content.len() as u64, name.size().map(|size| size.stored));
+        match then.filter(|then| *then != now) {
+            Some(then) => Err(CheckpointError::damaged(path, wrong_size(now, then))),
+            None => Ok(content),
         }
+    }
+
+    /// Writes a pack as it was read elsewhere. Durable when it returns.
+    pub(crate) async fn put_pack_bytes(&self, name: &PackName, content: Bytes) -> Result<(), CheckpointError> {
+        self.store.put(&self.pack(name), content.into()).await
     }
 
     /// Reads the footer of a pack and checks it.

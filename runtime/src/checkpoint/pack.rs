@@ -83,6 +83,12 @@ impl PackName {
         Self(Arc::new(Parts { identity, size, inline }))
     }
 
+    /// The name of a copy in another history of a job: of generation 0, which no run has.
+    pub(crate) fn adopted(&self) -> Self {
+        let Parts { identity, size, inline } = &*self.0;
+        Self::new(Identity { generation: Generation(0), ..identity.clone() }, *size, inline.clone())
+    }
+
     /// The run that wrote it.
     pub fn generation(&self) -> Generation {
         self.0.identity.generation
@@ -548,13 +554,19 @@ impl PackIndex {
         }
     }
 
-    /// The chunks that a reference names, once it is sure that the pack has them, and as many bytes as it says.
+    /// The chunks that a reference names, once it is sure that the pack has them.
+    pub(crate) fn chunks_of(&self, segment: &SegmentRef) -> Result<std::ops::Range<u32>, String> {
+        let SegmentRef { first_chunk: first, chunks, .. } = *segment;
+        match first.checked_add(chunks).filter(|end| *end <= self.len()) {
+            Some(end) => Ok(first..end),
+            None => Err(format!("it has {} chunks, and {chunks} from chunk {first} are wanted", self.len())),
+        }
+    }
+
+    /// The same, once it is also sure that they have as many bytes as the reference says.
     pub(crate) fn named_by(&self, segment: &SegmentRef) -> Result<std::ops::Range<u32>, String> {
-        let SegmentRef { first_chunk: first, chunks, bytes: claimed, .. } = *segment;
-        let end = first.checked_add(chunks).filter(|end| *end <= self.len());
-        let Some(end) = end else {
-            return Err(format!("it has {} chunks, and {chunks} from chunk {first} are wanted", self.len()));
-        };
+        let std::ops::Range { start: first, end } = self.chunks_of(segment)?;
+        let claimed = segment.bytes;
         let entries = self.chunks.get(first as usize..end as usize).unwrap_or_default();
         match entries.iter().map(|entry| u64::from(entry.plain)).sum::<u64>() {
             bytes if bytes == claimed => Ok(first..end),

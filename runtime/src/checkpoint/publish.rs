@@ -62,6 +62,7 @@ pub struct Run {
     /// The next one to hand out.
     next_epoch: Epoch,
     pending: Option<Pending>,
+    given_up: Option<Box<Manifest>>,
 }
 
 /// The last complete checkpoint on the line of this run.
@@ -107,7 +108,17 @@ impl Run {
     ) -> Self {
         let tip = base.map(|(manifest, committed)| Tip::new(manifest, committed));
         let next_epoch = last_epoch.next();
-        Self { store, history, generation, last_seq: generation.0, tip, last_epoch, next_epoch, pending: None }
+        Self {
+            store,
+            history,
+            generation,
+            last_seq: generation.0,
+            tip,
+            last_epoch,
+            next_epoch,
+            pending: None,
+            given_up: None,
+        }
     }
 
     /// A run in the middle of its life, as the auditor of the simulation needs one.
@@ -136,6 +147,16 @@ impl Run {
     /// Where tasks put their packs.
     pub fn store(&self) -> &JobStore {
         &self.store
+    }
+
+    /// A checkpoint that was complete and never committed, and that this run left behind when it began: its sinks have to make sure
+    /// that its output never becomes visible, before they stage anything.
+    pub fn given_up(&self) -> Option<&Manifest> {
+        self.given_up.as_deref()
+    }
+
+    pub(super) fn note_given_up(&mut self, manifest: Option<Box<Manifest>>) {
+        self.given_up = manifest;
     }
 
     /// Hands out the number of a new checkpoint attempt. Each is handed out once.
@@ -308,7 +329,7 @@ impl Run {
     }
 
     /// Its last entry in the log.
-    pub(super) fn last_seq(&self) -> u64 {
+    pub(crate) fn last_seq(&self) -> u64 {
         self.last_seq
     }
 

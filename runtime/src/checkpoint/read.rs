@@ -169,7 +169,7 @@ fn reads(packs: &OpenedPacks, segments: Vec<SegmentRef>) -> Result<Vec<Read>, Ch
         // Every pack was opened.
         let Some(OpenedPack { store, index }) = packs.get(&segment.pack) else { continue };
         let damaged = |fault| store.damaged_pack(&segment.pack, fault);
-        let chunks = index.named_by(&segment).map_err(damaged)?;
+        let chunks = index.chunks_of(&segment).map_err(damaged)?;
         let (mut start, mut bytes) = (chunks.start, 0);
         let mut layout = segment.layout.clone();
         for number in chunks.clone() {

@@ -32,7 +32,7 @@ const BEGIN_ATTEMPTS_MAX: u32 = 16;
 /// Epoch numbers that are left out when an entry of the log cannot be read: it may have used some.
 const EPOCHS_LEFT_OUT: u64 = 1 << 20;
 /// How the pins begin that a run makes for itself while it begins: `from-<tip>-<nonce>`.
-const OWN_PINS: &str = "from-";
+pub(super) const OWN_PINS: &str = "from-";
 
 /// What a run starts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,26 +83,41 @@ pub async fn begin(store: &Store, job: &str, start: Start, clock: &Clock) -> Res
     Err(CheckpointError::Contended { job: job.to_owned(), attempts: BEGIN_ATTEMPTS_MAX })
 }
 
-/// Begins a new history as the n-th; none if another one took that number.
+/// Begins a new history as the n-th, and a run of it; none if another one took that number.
 async fn first(store: &Store, job: &str, n: u64, clock: &Clock) -> Result<Option<Begun>, CheckpointError> {
     let job_store = JobStore::new(store, job, JobId(store.nonce()?));
     job_store.prepare()?;
-    let claim = Claim { created_at: clock.now(), base: None, last_epoch: Epoch(0) };
+    let Some(run) = begin_history(job_store, n, None, clock).await? else { return Ok(None) };
+    run.check_fence().await?;
+    Ok(Some(Begun::Run { run, restore: None, commit_needed: false }))
+}
+
+/// Writes the first claim of a new history, from the beginning or from a checkpoint whose packs are there already, and makes it the job's
+/// n-th; none if another one took that number.
+pub(super) async fn begin_history(
+    job_store: JobStore,
+    n: u64,
+    base: Option<Manifest>,
+    clock: &Clock,
+) -> Result<Option<Run>, CheckpointError> {
+    let store = job_store.store().clone();
+    let last_epoch = base.as_ref().map_or(Epoch(0), |manifest| manifest.epoch);
+    let claimed = base.clone().map(|manifest| Base { manifest: Box::new(manifest), committed: true });
+    let claim = Claim { created_at: clock.now(), base: claimed, last_epoch };
     let claimed = put_claim(&job_store, 1, claim).await?;
     if claimed != Created::Written {
         return Err(CheckpointError::damaged(job_store.log(1), "a history that was just made has an entry"));
     }
     let identity = Identity { job_id: job_store.id(), n, created_at: clock.now(), nonce: store.nonce()? };
-    match store.settle(&Store::id(job, n), &identity.encode()?).await? {
+    match store.settle(&Store::id(job_store.job(), n), &identity.encode()?).await? {
         Created::Written => {}
         Created::Theirs(_) => {
             store.delete(&job_store.log(1)).await?;
             return Ok(None);
         }
     }
-    let run = Run::begun(job_store, n, Generation(1), None, Epoch(0));
-    run.check_fence().await?;
-    Ok(Some(Begun::Run { run, restore: None, commit_needed: false }))
+    let base = base.as_ref().map(|manifest| (manifest, true));
+    Ok(Some(Run::begun(job_store, n, Generation(1), base, last_epoch)))
 }
 
 async fn put_claim(store: &JobStore, seq: u64, claim: Claim) -> Result<Created, CheckpointError> {
@@ -142,9 +157,16 @@ pub(crate) async fn restore_point(store: &JobStore, span: Span) -> Result<Option
 /// What `--from` names, wherever it is.
 struct Wanted {
     manifest: Box<Manifest>,
-    /// Its place in the log; none if only a pin has it.
-    seq: Option<u64>,
+    place: WantedAt,
     committed: bool,
+}
+
+/// Where what `--from` names is.
+enum WantedAt {
+    /// In this entry of the log.
+    Log(u64),
+    /// Only in the pin of this name.
+    Pin(String),
 }
 
 /// Looks for a checkpoint in the log and in the pins. Also gives all epochs that are there. Entries that cannot be read are
@@ -157,7 +179,7 @@ async fn find(store: &JobStore, span: Span, epoch: Epoch) -> Result<(Option<Want
                 have.push(manifest.epoch);
                 if manifest.epoch == epoch {
                     let committed = store.is_committed(epoch).await?;
-                    wanted = Some(Wanted { manifest, seq: Some(seq), committed });
+                    wanted = Some(Wanted { manifest, place: WantedAt::Log(seq), committed });
                 }
             }
             Ok(_) | Err(CheckpointError::Damaged { .. } | CheckpointError::Missing { .. }) => {}
@@ -165,15 +187,75 @@ async fn find(store: &JobStore, span: Span, epoch: Epoch) -> Result<(Option<Want
         }
     }
     // Only what is committed can be pinned.
-    for (_, manifest) in store.pins().await? {
+    for (name, manifest) in store.pins().await? {
         have.push(manifest.epoch);
         if manifest.epoch == epoch && wanted.is_none() {
-            wanted = Some(Wanted { manifest: Box::new(manifest), seq: None, committed: true });
+            let place = WantedAt::Pin(name);
+            wanted = Some(Wanted { manifest: Box::new(manifest), place, committed: true });
         }
     }
     have.sort_unstable();
     have.dedup();
     Ok((wanted, have))
+}
+
+/// What a run would start from, looked at without claiming the job.
+#[derive(Clone, Debug)]
+pub struct Restorable {
+    /// The checkpoint.
+    pub manifest: Manifest,
+    /// All of its output is known to be published.
+    pub committed: bool,
+    /// Epochs after it that were completed in this history and can still be seen, ascending.
+    pub later: Vec<Epoch>,
+}
+
+/// Looks for what [`begin`] would restore: a checkpoint, or the restore point. None if the job starts at its beginning.
+pub async fn look_for(store: &Store, job: &str, from: Option<Epoch>) -> Result<Option<Restorable>, CheckpointError> {
+    check_name("job", job)?;
+    let Some(identity) = Identity::current(store, job).await? else {
+        return match from {
+            Some(_) => Err(CheckpointError::NeverRan { job: job.to_owned() }),
+            None => Ok(None),
+        };
+    };
+    let store = JobStore::new(store, job, identity.job_id);
+    for _ in 0..READ_ATTEMPTS_MAX {
+        let span = store.span().await?;
+        let (wanted, have) = match from {
+            Some(epoch) => find(&store, span, epoch).await?,
+            None => (None, Vec::new()),
+        };
+        // The restore point may be an open checkpoint, or the base of a claim; a checkpoint of that number is looked for there first.
+        let point = match restore_point(&store, span).await {
+            Ok(Some(point)) => point.base,
+            Ok(None) => continue,
+            Err(CheckpointError::Damaged { .. } | CheckpointError::Missing { .. }) if wanted.is_some() => None,
+            Err(error) => return Err(error),
+        };
+        let point = point.filter(|base| from.is_none_or(|epoch| base.manifest.epoch == epoch));
+        let found = match (point, wanted) {
+            (Some(base), _) => {
+                let committed = base.committed || store.is_committed(base.manifest.epoch).await?;
+                Some((*base.manifest, committed))
+            }
+            (None, Some(wanted)) => Some((*wanted.manifest, wanted.committed)),
+            (None, None) => None,
+        };
+        return match (found, from) {
+            (Some((manifest, committed)), _) => {
+                let later = have.into_iter().filter(|epoch| *epoch > manifest.epoch).collect();
+                Ok(Some(Restorable { manifest, committed, later }))
+            }
+            (None, None) => Ok(None),
+            (None, Some(epoch)) => {
+                let have = have.iter().map(Epoch::to_string).collect::<Vec<_>>().join(", ");
+                let have = if have.is_empty() { "none".to_owned() } else { have };
+                Err(CheckpointError::NoCheckpoint { job: job.to_owned(), epoch, have })
+            }
+        };
+    }
+    Err(contended(&store))
 }
 
 /// Begins a run in a history that exists; none if the log moved on meanwhile.
@@ -219,11 +301,11 @@ async fn again(
         highest_marker,
         asked: from.map(asked),
     };
-    let (base, seq) = match decide::begin(&facts) {
+    let (base, place) = match decide::begin(&facts) {
         decide::Begin::Finished => return Ok(point.base.map(|base| Begun::Finished(*base.manifest))),
         decide::Begin::Point => (point.base, None),
         decide::Begin::Asked => match wanted {
-            Some(wanted) => (Some(Base { manifest: wanted.manifest, committed: true }), wanted.seq),
+            Some(wanted) => (Some(Base { manifest: wanted.manifest, committed: true }), Some(wanted.place)),
             None => return Ok(None),
         },
         decide::Begin::Lost(epoch) => {
@@ -245,8 +327,8 @@ async fn again(
     if is_unreadable {
         last_epoch = Epoch(last_epoch.0 + EPOCHS_LEFT_OUT);
     }
-    let pinned = match (&base, seq) {
-        (Some(base), Some(seq)) => Some(pin_for_claim(&store, &base.manifest, seq, span.tip).await?),
+    let pinned = match (&base, place) {
+        (Some(base), Some(place)) => Some(pin_for_claim(&store, &base.manifest, &place, span.tip).await?),
         _ => None,
     };
     let seq = span.tip + 1;
@@ -260,7 +342,9 @@ async fn again(
     }
     let tip = base.as_ref().map(|base| (&*base.manifest, base.committed));
     let commit_needed = tip.is_some_and(|(_, committed)| !committed);
-    let run = Run::begun(store, identity.n, Generation(seq), tip, last_epoch);
+    let mut run = Run::begun(store, identity.n, Generation(seq), tip, last_epoch);
+    let given_up = given_up(run.store(), span, run.tip()).await?;
+    run.note_given_up(given_up);
     // Only an early word: every publication looks again. The claim is made, so trouble with the store does not undo it, and what is
     // not swept now is swept by the next run.
     if let Err(error @ CheckpointError::Superseded { .. }) = run.check_fence().await {
@@ -272,13 +356,104 @@ async fn again(
     Ok(Some(Begun::Run { run, restore: base.map(|base| *base.manifest), commit_needed }))
 }
 
-/// Pins a checkpoint of the log under a name of our own until a claim holds it; see the module's comment.
-async fn pin_for_claim(store: &JobStore, manifest: &Manifest, seq: u64, tip: u64) -> Result<String, CheckpointError> {
+/// The checkpoint that was complete, never committed, and is not what a run starts from: the last one in the log, if it is that, since
+/// one that another follows was committed (I13). Its output must not become visible any more. What cannot be read is not looked for.
+async fn given_up(store: &JobStore, span: Span, base: Option<Epoch>) -> Result<Option<Box<Manifest>>, CheckpointError> {
+    for seq in (span.boundary + 1..=span.tip).rev() {
+        match store.read_in_span(seq).await {
+            Ok(Some(Entry { body: Body::Checkpoint(manifest), .. })) => {
+                let is_open = base != Some(manifest.epoch) && !store.is_committed(manifest.epoch).await?;
+                return Ok(is_open.then_some(manifest));
+            }
+            Ok(Some(_)) => {}
+            Ok(None) | Err(CheckpointError::Damaged { .. } | CheckpointError::Missing { .. }) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+/// The checkpoint that waits for its commit, if one does, without claiming the job.
+pub async fn open_tip(store: &Store, job: &str) -> Result<Option<Manifest>, CheckpointError> {
+    let store = look_at(store, job).await?;
+    for _ in 0..READ_ATTEMPTS_MAX {
+        let span = store.span().await?;
+        let Some(point) = restore_point(&store, span).await? else { continue };
+        let Some(base) = point.base else { return Ok(None) };
+        let committed = base.committed || store.is_committed(base.manifest.epoch).await?;
+        return Ok((!committed).then_some(*base.manifest));
+    }
+    Err(contended(&store))
+}
+
+/// Gives an open tip up: claims the job with the tip's parent as base, or the beginning if it has none. So its output is not
+/// committed by any later run, and what it covered is read again from the parent and published under later epochs. The
+/// run that this gives has the tip as [`Run::given_up`]: its sinks have to be told.
+pub async fn give_up(store: &Store, job: &str, epoch: Epoch, clock: &Clock) -> Result<Run, CheckpointError> {
+    let gone = || CheckpointError::NotOpen { job: job.to_owned(), epoch };
+    for _ in 0..BEGIN_ATTEMPTS_MAX {
+        let identity = Identity::current(store, job).await?;
+        let identity = identity.ok_or_else(|| CheckpointError::NeverRan { job: job.to_owned() })?;
+        let job_store = JobStore::new(store, job, identity.job_id);
+        job_store.prepare()?;
+        let span = job_store.span().await?;
+        let Some(point) = restore_point(&job_store, span).await? else { continue };
+        let tip = point.base.filter(|base| base.manifest.epoch == epoch && !base.committed).ok_or_else(gone)?.manifest;
+        if job_store.is_committed(epoch).await? {
+            return Err(gone());
+        }
+        let (base, place) = match tip.parent {
+            None => (None, None),
+            Some(parent) => match find(&job_store, span, parent).await? {
+                (Some(Wanted { manifest, place, committed: true }), _) => {
+                    (Some(Base { manifest, committed: true }), Some(place))
+                }
+                (_, have) => {
+                    let have = have.iter().filter(|have| **have != epoch).map(Epoch::to_string).collect::<Vec<_>>();
+                    let have = if have.is_empty() { "none".to_owned() } else { have.join(", ") };
+                    return Err(CheckpointError::NoCheckpoint { job: job.to_owned(), epoch: parent, have });
+                }
+            },
+        };
+        let pinned = match (&base, &place) {
+            (Some(base), Some(place)) => Some(pin_for_claim(&job_store, &base.manifest, place, span.tip).await?),
+            _ => None,
+        };
+        let last_epoch = point.last_epoch.max(epoch);
+        let seq = span.tip + 1;
+        let claimed =
+            put_claim(&job_store, seq, Claim { created_at: clock.now(), base: base.clone(), last_epoch }).await?;
+        if let Some(pin) = pinned {
+            job_store.store().delete(&job_store.pin(&pin)).await?;
+        }
+        if claimed != Created::Written {
+            continue;
+        }
+        let base = base.as_ref().map(|base| (&*base.manifest, base.committed));
+        let mut run = Run::begun(job_store, identity.n, Generation(seq), base, last_epoch);
+        run.note_given_up(Some(tip));
+        return Ok(run);
+    }
+    Err(CheckpointError::Contended { job: job.to_owned(), attempts: BEGIN_ATTEMPTS_MAX })
+}
+
+/// Pins a checkpoint under a name of our own until a claim holds it; see the module's comment. A savepoint may be deleted while
+/// we begin, as an entry of the log may be collected.
+async fn pin_for_claim(
+    store: &JobStore,
+    manifest: &Manifest,
+    place: &WantedAt,
+    tip: u64,
+) -> Result<String, CheckpointError> {
     let name = format!("{OWN_PINS}{tip}-{}", JobId(store.store().nonce()?));
     store.store().settle(&store.pin(&name), &encode_pin(manifest)?).await?;
-    if store.highest_boundary().await? >= seq {
+    let is_there = match place {
+        WantedAt::Log(seq) => store.highest_boundary().await? < *seq,
+        WantedAt::Pin(pin) => store.store().exists(&store.pin(pin)).await?,
+    };
+    if !is_there {
         store.store().delete(&store.pin(&name)).await?;
-        let have = "only later ones: it was collected just now".to_owned();
+        let have = "only others: it was collected or deleted just now".to_owned();
         return Err(CheckpointError::NoCheckpoint { job: store.job().to_owned(), epoch: manifest.epoch, have });
     }
     Ok(name)

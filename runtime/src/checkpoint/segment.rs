@@ -31,7 +31,7 @@ pub const SEGMENTS_MAX: usize = 1 << 20;
 const FOLD_ABOVE: usize = 32_768;
 
 /// Chunks of one segment that lie side by side in a pack.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SegmentRef {
     /// Where it belongs.
     pub scope: Scope,
@@ -52,7 +52,7 @@ pub struct SegmentRef {
 }
 
 /// What the chunks of a pack are to those that the guest wrote.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Layout {
     /// Just those.
     Chunks,
@@ -64,7 +64,7 @@ pub enum Layout {
 }
 
 /// So many chunks of one length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Lengths {
     /// The bytes of each.
     pub bytes: u32,
@@ -119,6 +119,20 @@ pub(super) fn check_layouts(segments: &[SegmentRef]) -> Result<(), String> {
     match open.into_iter().find_map(|(scope, (_, left))| left.filter(|left| *left > 0).map(|left| (scope, left))) {
         Some((scope, left)) => Err(missing(scope, left)),
         None => Ok(()),
+    }
+}
+
+impl SegmentRef {
+    /// The same chunks as what they are in their pack, pieces or not.
+    pub(crate) fn as_stored(&self) -> Self {
+        Self { layout: Layout::Chunks, ..self.clone() }
+    }
+
+    /// Some of its chunks, from the number `skip` on. Only for reading: how many bytes they have is an estimate, so no manifest
+    /// takes such a reference.
+    pub(crate) fn part(&self, skip: u32, chunks: u32) -> Self {
+        let bytes = u128::from(self.bytes) * u128::from(chunks) / u128::from(self.chunks.max(1));
+        Self { first_chunk: self.first_chunk + skip, chunks, bytes: bytes as u64, ..self.clone() }
     }
 }
 

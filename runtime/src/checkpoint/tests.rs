@@ -95,12 +95,16 @@ fn a_store_is_a_directory_beside_the_pipeline_file_and_passes_the_probe() {
 
 #[test]
 fn addresses_that_are_no_store_are_refused_with_a_remedy() {
-    for (url, fault) in
-        [("./.weir", "is not a URL"), ("s3://bucket", "only \"file\" is supported"), ("file://", "names no")]
-    {
+    for (url, fault) in [
+        ("./.weir", "is not a URL"),
+        ("ftp://bucket", "the schemes are \"file\", \"s3\", \"gs\" and \"az\""),
+        ("file://", "names no"),
+        ("s3://key:secret@bucket/x", "more than a bucket"),
+    ] {
         let error: Error = Store::open(url, std::path::Path::new("/tmp")).unwrap_err().into();
         assert_eq!(error.kind(), ErrorKind::Usage);
-        assert!(error.to_string().contains(fault) && error.remedy().unwrap().contains("file://"), "{}", error.report());
+        assert!(error.to_string().contains(fault) && error.remedy().is_some(), "{}", error.report());
+        assert!(!error.report().contains("secret"), "{}", error.report());
     }
 }
 
@@ -380,4 +384,160 @@ fn a_writer_that_is_overtaken_and_collected_between_two_reads_gets_no_permit() {
     }
     // Overtaken when it has looked: nobody can see that, and the commit is one that the overtaker makes as well.
     assert!(is_permitted_when_overtaken_after(6));
+}
+
+/// One that waits for its commit.
+fn open_checkpoint(runner: &mut Run) -> Epoch {
+    checkpoint(runner, false, false)
+}
+
+/// I4, I13: after it was given up, no run restores or commits it, what it covered comes again, and its number is not used twice.
+#[test]
+fn a_tip_that_is_given_up_is_never_the_base_of_a_run_again_and_the_next_run_is_told_of_it() {
+    for first in [true, false] {
+        let place = place();
+        let (mut runner, ..) = place.running(Start::Resume);
+        let parent = (!first).then(|| checkpoint(&mut runner, false, true));
+        let open = open_checkpoint(&mut runner);
+        assert_eq!(run(open_tip(&place.store, "job")).unwrap().map(|tip| tip.epoch), Some(open));
+
+        // Only that one.
+        let error: Error = run(give_up(&place.store, "job", open.next(), &Clock::manual(8))).unwrap_err().into();
+        assert_eq!(error.kind(), ErrorKind::Usage);
+        let gone = run(give_up(&place.store, "job", open, &Clock::manual(8))).unwrap();
+        assert_eq!((gone.tip(), gone.given_up().map(|m| m.epoch)), (parent, Some(open)));
+        assert!(run(open_tip(&place.store, "job")).unwrap().is_none());
+        run(give_up(&place.store, "job", open, &Clock::manual(8))).unwrap_err();
+        // Whoever had it open is fenced, with a permit or without.
+        assert!(matches!(run(runner.permit_tip()), Err(PublishError::Superseded { .. })));
+
+        // It may die before it has told the sinks: the next one is told as well, until one has gone on.
+        for _ in 0..2 {
+            let (next, restore, commit_needed) = place.running(Start::Resume);
+            assert_eq!((restore.map(|m| m.epoch), commit_needed), (parent, false));
+            assert_eq!(next.given_up().map(|m| m.epoch), Some(open));
+        }
+        let (mut next, ..) = place.running(Start::Resume);
+        assert!(checkpoint(&mut next, false, true) > open);
+        let (last, ..) = place.running(Start::Resume);
+        assert!(last.given_up().is_none());
+    }
+}
+
+/// A start from an older checkpoint leaves an open one behind in the same way.
+#[test]
+fn a_start_from_an_older_checkpoint_says_which_open_one_it_leaves_behind() {
+    let place = place();
+    let (mut runner, restore, _) = place.running(Start::Resume);
+    assert!(restore.is_none() && runner.given_up().is_none());
+    let older = checkpoint(&mut runner, false, true);
+    let (same, ..) = place.running(Start::From(older));
+    assert!(same.given_up().is_none(), "nothing was open");
+    let (mut runner, ..) = place.running(Start::Resume);
+    let open = open_checkpoint(&mut runner);
+    let (again, _, commit_needed) = place.running(Start::Resume);
+    assert!(commit_needed && again.given_up().is_none(), "it is what the run starts from");
+    let (from, ..) = place.running(Start::From(older));
+    assert_eq!(from.given_up().map(|m| m.epoch), Some(open));
+}
+
+fn names(dir: &std::path::Path) -> Vec<PathBuf> {
+    let mut names = files(dir);
+    names.sort();
+    names
+}
+
+/// I9, beside a run: what a sweep deletes is what that run would have deleted, and the run goes on.
+#[test]
+fn a_sweep_beside_a_run_deletes_what_the_run_itself_would_and_first_only_says_so() {
+    let build = || {
+        let place = place();
+        let (mut runner, ..) = place.running(Start::Resume);
+        (0..3).for_each(|_| _ = checkpoint(&mut runner, false, true));
+        let (mut runner, ..) = place.running(Start::Resume);
+        (0..3).for_each(|_| _ = checkpoint(&mut runner, false, true));
+        // Of an attempt under way.
+        let epoch = runner.next_epoch();
+        let task = TaskId { node: NodeName::new("count"), subtask: 0 };
+        let mut pack = PackBuilder::new(runner.generation(), epoch, &task);
+        pack.write(Scope::KeyGroup(7), SegmentKind::Base, b"under way").unwrap();
+        run(runner.store().put_pack(&pack.finish().unwrap())).unwrap();
+        (place, runner)
+    };
+    for retain in [1, 2, 5, 100] {
+        let (by_itself, mut runner) = build();
+        run(collect(&mut runner, retain)).unwrap();
+        let (beside, mut runner) = build();
+        let before = names(beside.dir.path());
+        let shown = run(sweep(&beside.store, "job", retain, true)).unwrap();
+        assert_eq!(names(beside.dir.path()), before, "a dry run changes nothing");
+        let swept = run(sweep(&beside.store, "job", retain, false)).unwrap();
+        assert_eq!((swept.objects.len(), swept.open), (shown.objects.len(), None));
+        let after = names(beside.dir.path());
+        let gone: Vec<_> = before.iter().filter(|path| !after.contains(path)).collect();
+        assert_eq!(gone.len(), swept.objects.len());
+        for (name, bytes) in &swept.objects {
+            assert!(*bytes > 0 && gone.iter().any(|path| path.ends_with(name)), "{name}");
+        }
+        assert_eq!(after.len(), names(by_itself.dir.path()).len(), "retain {retain}");
+        checkpoint(&mut runner, false, true);
+        assert!(
+            !run(sweep(&beside.store, "job", retain, true)).unwrap().objects.is_empty(),
+            "that attempt is garbage now"
+        );
+    }
+}
+
+/// Giving the tip up starts from its parent: that stays while the tip is open, however few are to be kept.
+#[test]
+fn a_sweep_keeps_the_parent_of_an_open_tip() {
+    let place = place();
+    let (mut runner, ..) = place.running(Start::Resume);
+    (0..3).for_each(|_| _ = checkpoint(&mut runner, false, true));
+    let open = open_checkpoint(&mut runner);
+    let swept = run(sweep(&place.store, "job", 1, false)).unwrap();
+    assert!(swept.open == Some(open) && !swept.objects.is_empty());
+    let gone = run(give_up(&place.store, "job", open, &Clock::manual(8))).unwrap();
+    assert_eq!(gone.tip(), Some(Epoch(open.0 - 1)));
+    let report = run(verify(&place.store, "job", Epoch(open.0 - 1))).unwrap();
+    assert_eq!((report.faults, report.packs), (Vec::new(), 1));
+}
+
+/// The same content in another pack is the same.
+#[test]
+fn a_diff_tells_bytes_that_came_went_and_stayed_by_key_group() {
+    let place = place();
+    let (mut runner, ..) = place.running(Start::Resume);
+    let mut publish = |chunks: &[(u32, &str)]| {
+        let epoch = runner.next_epoch();
+        let task = TaskId { node: NodeName::new("count"), subtask: 0 };
+        let mut pack = PackBuilder::new(runner.generation(), epoch, &task);
+        for (group, data) in chunks {
+            pack.write(Scope::KeyGroup(*group), SegmentKind::Base, data.as_bytes()).unwrap();
+        }
+        let pack = pack.finish().unwrap();
+        run(runner.store().put_pack(&pack)).unwrap();
+        let mut manifest = a_manifest(epoch.0, runner.generation().0);
+        (manifest.job_id, manifest.parent) = (runner.job_id(), runner.tip());
+        manifest.nodes[1].subtasks[0].segments = pack.segments;
+        let permit = run(runner.publish(manifest)).unwrap();
+        run(runner.mark_committed(permit)).unwrap();
+        epoch
+    };
+    let first = publish(&[(1, "stays as it is"), (2, "changes"), (3, "goes")]);
+    let second = publish(&[(1, "stays as it is"), (2, "changed!"), (4, "comes")]);
+    let told = |first, second| -> Vec<_> {
+        let differences = run(diff(&place.store, "job", first, second)).unwrap();
+        differences.iter().map(|d| (d.scope, d.added, d.removed, d.same)).collect()
+    };
+    let group = Scope::KeyGroup;
+    assert_eq!(
+        told(first, second),
+        [(group(1), 0, 0, 14), (group(2), 8, 7, 0), (group(3), 0, 4, 0), (group(4), 5, 0, 0)]
+    );
+    assert_eq!(
+        told(second, first),
+        [(group(1), 0, 0, 14), (group(2), 7, 8, 0), (group(3), 4, 0, 0), (group(4), 0, 5, 0)]
+    );
+    assert_eq!(told(first, first), [(group(1), 0, 0, 14), (group(2), 0, 0, 7), (group(3), 0, 0, 4)]);
 }

@@ -21,23 +21,42 @@ pub(super) enum CheckpointCommand {
     Show(EpochArgs),
     /// Read a checkpoint whole and check every byte of it against its digests; or replay an epoch
     Verify(VerifyArgs),
+    /// Have a running job take a checkpoint, and wait until it is committed
+    Now(super::control::NowArgs),
+    /// Change settings of a running job's checkpoints, until its process ends
+    Set(super::control::SetArgs),
+    /// Show what changed between two checkpoints, by node and key group
+    Diff(super::diff::DiffArgs),
+    /// Delete what no checkpoint needs any more; safe beside a running job
+    Gc(super::gc::GcArgs),
 }
 
 /// Which job.
 #[derive(Debug, Args)]
-struct JobArgs {
+pub(super) struct JobArgs {
     /// The pipeline file; it names the job and the store
     #[arg(required_unless_present = "store")]
-    pipeline: Option<PathBuf>,
+    pub(super) pipeline: Option<PathBuf>,
     /// The URL of the store, instead of a pipeline file
     #[arg(long, requires = "job", conflicts_with = "pipeline")]
     store: Option<String>,
     /// The name of the job, with --store
     #[arg(long, requires = "store")]
     job: Option<String>,
+    /// An option of the store, with --store, as in checkpoint.store_options; may be repeated
+    #[arg(long = "store-option", requires = "store", value_name = "KEY=VALUE", value_parser = parse_option)]
+    store_options: Vec<(String, String)>,
     /// Answer in JSON
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
+}
+
+/// `KEY=VALUE`.
+pub(super) fn parse_option(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
+        None => Err("write it as KEY=VALUE".into()),
+    }
 }
 
 /// `weir checkpoint list`.
@@ -71,10 +90,11 @@ pub(super) struct EpochArgs {
 }
 
 impl JobArgs {
-    fn open(&self) -> Result<(Store, String), Error> {
+    pub(super) fn open(&self) -> Result<(Store, String), Error> {
         if let (Some(store), Some(job)) = (&self.store, &self.job) {
             let here = std::env::current_dir().unwrap_or_default();
-            return Ok((Store::open(store, &here)?, job.clone()));
+            let options = self.store_options.iter().cloned().collect();
+            return Ok((Store::open_with(store, &here, &options)?, job.clone()));
         }
         let path = self.pipeline.as_deref().ok_or_else(|| Error::new(ErrorKind::Usage, "no pipeline file is named"))?;
         let (_, spec) = read_spec(path)?;
@@ -100,6 +120,8 @@ impl CheckpointCommand {
     pub(super) fn run(self) -> Result<(), Error> {
         super::run::block_on(async {
             match self {
+                Self::Now(args) => args.run().await,
+                Self::Set(args) => args.run().await,
                 Self::List(args) => list(args).await,
                 Self::Show(args) => show(args).await,
                 Self::Verify(args) => match (args.replay, &args.epoch.job.pipeline) {
@@ -108,6 +130,8 @@ impl CheckpointCommand {
                     }
                     _ => verify_one(args.epoch).await,
                 },
+                Self::Diff(args) => super::diff::diff_two(args).await,
+                Self::Gc(args) => super::gc::gc(args).await,
             }
         })
     }

@@ -176,5 +176,5 @@ pub(super) fn read_spec(path: &Path) -> Result<(String, PipelineSpec), PipelineF
 
 /// The store that a pipeline names.
 pub(super) fn open_store(spec: &PipelineSpec) -> Result<Store, Error> {
-    Ok(Store::open(&spec.checkpoint.store, &spec.dir)?)
+    Ok(Store::open_with(&spec.checkpoint.store, &spec.dir, &spec.checkpoint.store_options)?)
 }

@@ -13,10 +13,12 @@ use super::metrics::{self, Numbers};
 use super::output::{count, print, print_json};
 use super::pipeline::{Pipeline, PipelineFault, open_store};
 use super::progress::Progress;
-use crate::checkpoint::{Start, Store, history};
+use super::socket::{JobKey, Server};
+use super::start_from::{FromArgs, Origin, StateReport};
+use crate::checkpoint::{Start, Store, import, look_for};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
-use crate::job::{Job, Outcome};
+use crate::job::{Control, Job, Outcome, RunOptions};
 use crate::metrics::JobMetrics;
 use crate::model::Epoch;
 use crate::plan::{CheckReport, render_check};
@@ -26,12 +28,11 @@ use crate::plan::{CheckReport, render_check};
 pub(super) struct RunArgs {
     /// The pipeline file
     pipeline: PathBuf,
-    /// Forget what the job knows and start at the beginning, under a new job id
-    #[arg(long, conflicts_with = "from")]
+    /// Forget what the job knows and start at the beginning, or from a file, under a new job id
+    #[arg(long)]
     fresh: bool,
-    /// Start from this checkpoint instead of the newest: its epoch, as `weir checkpoint list` shows it
-    #[arg(long, value_name = "EPOCH")]
-    from: Option<u64>,
+    #[command(flatten)]
+    from: FromArgs,
     /// With --from: allow that output of later epochs, which is published already, is produced again
     #[arg(long, requires = "from")]
     republish: bool,
@@ -59,18 +60,34 @@ impl RunArgs {
         for found in pipeline.plugins.values() {
             store.put_plugin(found.bytes.clone().into()).await?;
         }
-        if let Some(epoch) = self.from {
-            self.check_republish(&store, &pipeline.spec.name, Epoch(epoch)).await?;
+        let from = self.from.find(&store, &pipeline.spec.name).await?;
+        if let Some(Origin::Epoch(epoch)) = &from {
+            self.check_republish(&store, &pipeline.spec.name, *epoch).await?;
         }
-        let start = match self.from {
-            _ if self.fresh => Start::Fresh,
-            Some(epoch) => Start::From(Epoch(epoch)),
-            None => Start::Resume,
-        };
+        let drop_state = self.from.drop_state();
         let metrics = Arc::new(JobMetrics::new(pipeline.plan.nodes.iter().map(|node| node.name.clone())));
         let code = pipeline.code();
         let clock = Clock::system();
         let job = Job { spec: pipeline.spec, plan: pipeline.plan, code, text: pipeline.text, store, clock, metrics };
+        let start = match from {
+            Some(Origin::File(export)) => {
+                // A pipeline that will be refused must not leave a history, here or elsewhere.
+                let fit = job.fit(&export.manifest, false, &drop_state);
+                fit.check()?;
+                fit.check_dropped()?;
+                job.check_unowned().await?;
+                let id = import(&job.store, &job.spec.name, &export, self.fresh, &job.clock).await?;
+                tracing::info!(savepoint = export.name, %id, "a new history begins with checkpoint {}", export.manifest.epoch);
+                Start::Resume
+            }
+            Some(Origin::Epoch(_)) if self.fresh => {
+                let message = "--fresh forgets every checkpoint, and --from names one";
+                return Err(Error::new(ErrorKind::Usage, message).help("leave one of the two out"));
+            }
+            Some(Origin::Epoch(epoch)) => Start::From(epoch),
+            None if self.fresh => Start::Fresh,
+            None => Start::Resume,
+        };
         let served = listener.map(|listener| {
             let numbers = Numbers {
                 job: job.spec.name.clone(),
@@ -85,7 +102,10 @@ impl RunArgs {
         tokio::pin!(served);
         let progress = Progress::new(&job.plan, &job.metrics, &job.clock);
         let (stopper, stop) = watch::channel(false);
-        let run = job.run(start, stop);
+        let (control, requests) = Control::channel();
+        let key = JobKey::new(&job.spec.checkpoint.store, &job.spec.dir, &job.spec.name);
+        let server = Server::start(&key, control).await;
+        let run = job.run_with(RunOptions { start, drop_state, stop, requests });
         tokio::pin!(run);
         let mut asked = 0;
         let outcome = loop {
@@ -107,17 +127,23 @@ impl RunArgs {
             }
         };
         drop(progress);
+        if let Some(server) = server {
+            server.close().await;
+        }
         self.say(&job, outcome?);
         Ok(())
     }
 
     /// Output of later epochs is published already and would be produced again: only if the user says so.
     async fn check_republish(&self, store: &Store, job: &str, from: Epoch) -> Result<(), Error> {
-        let entries = history(store, job).await?;
-        // One that is not marked as committed yet may be visible all the same.
-        let later = entries.iter().filter_map(|entry| entry.epoch);
-        let later: Vec<String> = later.filter(|epoch| *epoch > from).map(|epoch| epoch.to_string()).collect();
-        if later.is_empty() || self.republish {
+        if self.republish {
+            return Ok(());
+        }
+        // One that is not marked as committed yet may be visible all the same. What does not exist is left to the run to refuse.
+        let later =
+            look_for(store, job, Some(from)).await.map(|found| found.map(|found| found.later)).unwrap_or_default();
+        let later: Vec<String> = later.unwrap_or_default().iter().map(Epoch::to_string).collect();
+        if later.is_empty() {
             return Ok(());
         }
         Err(Error::new(
@@ -174,6 +200,8 @@ impl RunArgs {
 pub(super) struct CheckArgs {
     /// The pipeline file
     pipeline: PathBuf,
+    #[command(flatten)]
+    from: FromArgs,
     /// Answer in JSON
     #[arg(long)]
     json: bool,
@@ -191,10 +219,30 @@ impl CheckArgs {
                 Err(fault) => return Err(fault.into()),
             };
             let descriptors = pipeline.descriptors();
+            let state = match self.from.is_given() {
+                true => Some(StateReport::new(&self.from, &pipeline).await?),
+                false => None,
+            };
             let snapshots = pipeline.snapshot_code();
             let report =
                 CheckReport::new(&pipeline.spec, &pipeline.plan, &descriptors, &snapshots, pipeline.guarantees);
-            if self.json { print_json(&report) } else { print(render_check(&report)) }
+            if self.json {
+                #[derive(serde::Serialize)]
+                struct Both<'a> {
+                    #[serde(flatten)]
+                    report: &'a CheckReport,
+                    #[serde(skip_serializing_if = "Option::is_none")]
+                    state: Option<&'a StateReport>,
+                }
+                print_json(&Both { report: &report, state: state.as_ref() })?;
+            } else {
+                print(render_check(&report))?;
+                state.iter().try_for_each(|state| print(state.text()))?;
+            }
+            match state {
+                None => Ok(()),
+                Some(state) => state.fit.check_dropped().and_then(|()| state.fit.check()),
+            }
         })
     }
 }

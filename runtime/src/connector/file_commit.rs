@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::durable::{make_dirs, sync_dir};
 use super::file_sink::{Layout, StagedPart};
-use super::{Committed, Committer, ConnectorError};
+use super::{Abandoned, Committed, Committer, ConnectorError, Leftover, Looked, StagedFile};
 use crate::model::{CommitIdentity, Committable, Epoch, Generation, JobId};
 use crate::plan::FileSinkSpec;
 
@@ -51,21 +51,42 @@ enum Place {
 }
 
 pub(super) struct FileCommitter {
-    layout: Layout,
+    /// None if only committables say where things go.
+    layout: Option<Layout>,
     job: JobId,
     /// How many steps are done before a simulated crash.
     #[cfg(test)]
     steps: Option<std::sync::atomic::AtomicI64>,
+    /// What happens meanwhile, after so many steps.
+    #[cfg(test)]
+    meets: std::sync::Mutex<Option<Meeting>>,
 }
+
+#[cfg(test)]
+type Meeting = (usize, Box<dyn FnOnce() + Send>);
 
 impl FileCommitter {
     pub(super) fn new(spec: &FileSinkSpec, dir: &Path, job: JobId) -> Result<Self, ConnectorError> {
         Ok(Self {
-            layout: Layout::new(&spec.path, dir)?,
+            layout: Some(Layout::new(&spec.path, dir)?),
             job,
             #[cfg(test)]
             steps: None,
+            #[cfg(test)]
+            meets: std::sync::Mutex::default(),
         })
+    }
+
+    /// One that knows no pipeline.
+    pub(super) fn anywhere(job: JobId) -> Self {
+        Self {
+            layout: None,
+            job,
+            #[cfg(test)]
+            steps: None,
+            #[cfg(test)]
+            meets: std::sync::Mutex::default(),
+        }
     }
 
     /// Between any two changes of the file system. A test lets the process die here.
@@ -76,6 +97,15 @@ impl FileCommitter {
             && steps.fetch_sub(1, std::sync::atomic::Ordering::SeqCst) <= 0
         {
             return Err(ConnectorError::new(super::ConnectorErrorKind::Transient, "interrupted"));
+        }
+        #[cfg(test)]
+        {
+            let mut meets = self.meets.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            match meets.take() {
+                Some((0, meet)) => meet(),
+                Some((steps, meet)) => *meets = Some((steps - 1, meet)),
+                None => {}
+            }
         }
         Ok(())
     }
@@ -89,7 +119,7 @@ impl FileCommitter {
             Place::Mine => return self.was_applied(&layout),
             Place::Other(what) => return Err(occupied(&published, &what, identity)),
         }
-        let assembly = layout.assembly(identity.job, identity.epoch);
+        let assembly = assembly(&parts, identity.epoch)?;
         let staged = find_parts(&parts, &assembly)?;
         make_dirs(&assembly)?;
         self.step()?;
@@ -98,7 +128,7 @@ impl FileCommitter {
             fs::rename(&part.staged, &to).map_err(|e| ConnectorError::io("rename", Path::new(&part.staged), e))?;
             self.step()?;
         }
-        nothing_else(&assembly, &parts)?;
+        exactly(&assembly, &parts)?;
         // The parts are durable here before the folders that they come from can forget them.
         sync_dir(&assembly)?;
         self.step()?;
@@ -132,13 +162,16 @@ impl FileCommitter {
         Ok(Committed::AlreadyApplied)
     }
 
-    fn collect_now(&self, generation: Generation) -> Result<(), ConnectorError> {
-        let folder = self.layout.job(self.job);
+    /// The folders of runs before `generation`: what they staged, and commits that they did not finish.
+    fn old(&self, generation: Generation) -> Result<Vec<PathBuf>, ConnectorError> {
+        let Some(layout) = &self.layout else { return Ok(Vec::new()) };
+        let folder = layout.job(self.job);
         let entries = match fs::read_dir(&folder) {
             Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(ConnectorError::io("list", &folder, error)),
         };
+        let mut old = Vec::new();
         for entry in entries {
             let path = entry.map_err(|e| ConnectorError::io("list", &folder, e))?.path();
             let older = path
@@ -148,16 +181,114 @@ impl FileCommitter {
                 .and_then(|name| name.parse().ok())
                 .is_some_and(|number: u64| number < generation.0);
             if older {
-                match fs::remove_dir_all(&path) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                        return Err(ConnectorError::io("remove", &path, error));
-                    }
-                    _ => {}
+                old.push(path);
+            }
+        }
+        Ok(old)
+    }
+
+    fn collect_now(&self, generation: Generation) -> Result<(), ConnectorError> {
+        for path in self.old(generation)? {
+            match fs::remove_dir_all(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(ConnectorError::io("remove", &path, error));
                 }
+                _ => {}
             }
         }
         Ok(())
     }
+
+    fn look_now(&self, identity: &CommitIdentity, list: &[Committable]) -> Result<Looked, ConnectorError> {
+        let Some(parts) = decode(list)? else { return Ok(Looked::default()) };
+        let layout = Layout { path: PathBuf::from(&parts[0].destination) };
+        let published = matches!(look(&layout.published(identity.epoch), identity)?, Place::Mine);
+        let assembly = assembly(&parts, identity.epoch)?;
+        let mut staged = Vec::with_capacity(parts.len());
+        for part in parts {
+            let found = match length(&assembly.join(&part.name))? {
+                Some(bytes) => Some(bytes),
+                None => length(Path::new(&part.staged))?,
+            };
+            staged.push(StagedFile { name: part.staged, bytes: part.bytes, records: part.records, found });
+        }
+        // Its staging is removed once it is published: what was given up can be told by that it is gone.
+        Ok(Looked { destination: layout.path.display().to_string(), published, given_up: false, staged })
+    }
+
+    /// Takes away what a commit needs: one that is under way fails at its next step, and after the rename it has been done.
+    fn abandon_now(&self, identity: &CommitIdentity, list: &[Committable]) -> Result<Abandoned, ConnectorError> {
+        let Some(parts) = decode(list)? else { return Ok(Abandoned::Done) };
+        let layout = Layout { path: PathBuf::from(&parts[0].destination) };
+        let published = layout.published(identity.epoch);
+        if let Place::Mine = look(&published, identity)? {
+            return Ok(Abandoned::AlreadyPublished);
+        }
+        let gone = |result: io::Result<()>, path: &Path| match result {
+            Err(error) if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Err(ConnectorError::io("remove", path, error))
+            }
+            _ => Ok(()),
+        };
+        // First what is still staged, so that nothing more is moved in; then what was moved in, under another name at once: whoever is
+        // about to rename it does not find it, and whoever is about to move parts finds none.
+        for part in &parts {
+            gone(fs::remove_file(&part.staged), Path::new(&part.staged))?;
+            self.step()?;
+        }
+        let assembly = assembly(&parts, identity.epoch)?;
+        let aside = assembly.with_extension("abandoned");
+        gone(fs::remove_dir_all(&aside), &aside)?;
+        gone(fs::rename(&assembly, &aside), &assembly)?;
+        self.step()?;
+        gone(fs::remove_dir_all(&aside), &aside)?;
+        if let Some(folder) = assembly.parent().filter(|folder| folder.is_dir()) {
+            sync_dir(folder)?;
+        }
+        match look(&published, identity)? {
+            Place::Mine => Ok(Abandoned::AlreadyPublished),
+            _ => Ok(Abandoned::Done),
+        }
+    }
+}
+
+/// Where the parts of an epoch are gathered: in the folder of the run that staged them, so that it goes with that, and in a
+/// folder of its own there, which nobody else syncs.
+fn assembly(parts: &[StagedPart], epoch: Epoch) -> Result<PathBuf, ConnectorError> {
+    let run = |part: &StagedPart| Path::new(&part.staged).ancestors().nth(2).map(Path::to_path_buf);
+    match parts.first().and_then(run) {
+        Some(folder) if parts.iter().all(|part| run(part).as_ref() == Some(&folder)) => {
+            Ok(folder.join(format!("commit/epoch-{:012}", epoch.0)))
+        }
+        _ => Err(ConnectorError::mismatch(format!("the parts of epoch {epoch} were staged by more than one run"))),
+    }
+}
+
+/// The length of a file; none if there is none.
+fn length(path: &Path) -> Result<Option<u64>, ConnectorError> {
+    match fs::symlink_metadata(path) {
+        Ok(metadata) => Ok(Some(metadata.len())),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+        Err(error) => Err(ConnectorError::io("look at", path, error)),
+    }
+}
+
+/// Everything below a folder, as files with their lengths.
+fn files(folder: &Path, into: &mut Vec<Leftover>) -> Result<(), ConnectorError> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(|e| ConnectorError::io("list", folder, e))?,
+    };
+    for entry in entries {
+        let entry = entry.map_err(|e| ConnectorError::io("list", folder, e))?;
+        let path = entry.path();
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            files(&path, into)?;
+        } else if let Some(bytes) = length(&path)? {
+            into.push(Leftover { name: path.display().to_string(), bytes });
+        }
+    }
+    Ok(())
 }
 
 /// The parts of a commit; none if there are none.
@@ -190,11 +321,6 @@ fn decode(list: &[Committable]) -> Result<Option<Vec<StagedPart>>, ConnectorErro
 
 /// The parts that are still where they were staged. Each of the others must be in the assembly already.
 fn find_parts<'a>(parts: &'a [StagedPart], assembly: &Path) -> Result<Vec<&'a StagedPart>, ConnectorError> {
-    let length = |path: &Path| match fs::symlink_metadata(path) {
-        Ok(metadata) => Ok(Some(metadata.len())),
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
-        Err(error) => Err(ConnectorError::io("look at", path, error)),
-    };
     let mut staged = Vec::new();
     for part in parts {
         let (path, is_staged) = match length(&assembly.join(&part.name))? {
@@ -268,12 +394,16 @@ fn occupied(published: &Path, what: &str, identity: &CommitIdentity) -> Connecto
     .help("move it away; the commit is repeated by the next run")
 }
 
-/// Nothing may be published that no committable names.
-fn nothing_else(assembly: &Path, parts: &[StagedPart]) -> Result<(), ConnectorError> {
+/// Nothing may be published that no committable names, and all that one does: between the look for the parts and here somebody
+/// may have given the epoch up.
+fn exactly(assembly: &Path, parts: &[StagedPart]) -> Result<(), ConnectorError> {
     let io = |e| ConnectorError::io("list", assembly, e);
+    let mut found = 0;
     for entry in fs::read_dir(assembly).map_err(io)? {
         let name = entry.map_err(io)?.file_name();
-        if name != RECORD_NAME && !parts.iter().any(|part| name == part.name.as_str()) {
+        if parts.iter().any(|part| name == part.name.as_str()) {
+            found += 1;
+        } else if name != RECORD_NAME {
             return Err(ConnectorError::mismatch(format!(
                 "{} is among prepared parts and is none",
                 assembly.join(name).display()
@@ -281,7 +411,11 @@ fn nothing_else(assembly: &Path, parts: &[StagedPart]) -> Result<(), ConnectorEr
             .help("move it away; the commit is repeated by the next run"));
         }
     }
-    Ok(())
+    if found == parts.len() {
+        return Ok(());
+    }
+    Err(ConnectorError::mismatch(format!("{} holds {found} of {} prepared parts", assembly.display(), parts.len()))
+        .help("somebody has taken them away, or given the epoch up: `weir txn list` shows what is open"))
 }
 
 fn write_record(path: &Path, identity: &CommitIdentity, parts: &[StagedPart]) -> Result<(), ConnectorError> {
@@ -317,6 +451,27 @@ impl Committer for FileCommitter {
         committables: &[Committable],
     ) -> Result<Committed, ConnectorError> {
         self.commit_now(identity, committables)
+    }
+
+    async fn look(&self, identity: &CommitIdentity, committables: &[Committable]) -> Result<Looked, ConnectorError> {
+        self.look_now(identity, committables)
+    }
+
+    async fn abandon(
+        &self,
+        identity: &CommitIdentity,
+        committables: &[Committable],
+    ) -> Result<Abandoned, ConnectorError> {
+        self.abandon_now(identity, committables)
+    }
+
+    async fn leftovers(&self, generation: Generation) -> Result<Vec<Leftover>, ConnectorError> {
+        let mut leftovers = Vec::new();
+        for folder in self.old(generation)? {
+            files(&folder, &mut leftovers)?;
+        }
+        leftovers.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        Ok(leftovers)
     }
 
     async fn collect(&self, generation: Generation) -> Result<(), ConnectorError> {

@@ -5,7 +5,7 @@
 //! PATH/epoch-000000000007/_commit.json                      whose it is
 //! PATH/.weir/owner.json                                     the one job and node that may write here
 //! PATH/.weir/<job id>/<generation>/00000-00000001/part-…    staged: a folder of its own for each part
-//! PATH/.weir/<job id>/commit/epoch-000000000007/            a commit on its way, or interrupted
+//! PATH/.weir/<job id>/<generation>/commit/epoch-…/          a commit on its way, or interrupted
 //! ```
 //!
 //! A part has a folder of its own so that syncing one part can never make the move of another durable halfway: no
@@ -72,10 +72,6 @@ impl Layout {
 
     pub(super) fn published(&self, epoch: Epoch) -> PathBuf {
         self.path.join(format!("epoch-{:012}", epoch.0))
-    }
-
-    pub(super) fn assembly(&self, job: JobId, epoch: Epoch) -> PathBuf {
-        self.job(job).join(format!("commit/epoch-{:012}", epoch.0))
     }
 }
 

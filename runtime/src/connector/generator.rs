@@ -3,6 +3,9 @@
 //! With `h = splitmix64(i + mix(seed))`, where `mix(0)` is 0: the key is `h % keys`, or by Zipf
 //! `floor((keys + 1)^u) - 1` with `u` the upper 53 bits of `h` as a fraction, or in sequence `i % keys`; the number in the value is `h & 0xffff`; the
 //! event time is `i` steps after 1970. Subtask `s` of `p` makes the records `s`, `s + p`, `s + 2p`, …
+//!
+//! With another parallelism, what the old subtasks had not made yet up to the farthest of them is left to the new ones, each such row of
+//! records to one; they make that first. From there on the new subtasks take turns as above.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -23,6 +26,8 @@ pub(super) struct Generator {
     salt: u64,
     /// For Zipf: ln(keys + 1).
     log_keys: f64,
+    /// What other subtasks left to this one, made first.
+    left: Vec<Row>,
     /// The next record of this subtask.
     next: u64,
 }
@@ -32,6 +37,22 @@ pub(super) struct Generator {
 struct Offset {
     next: u64,
     parallelism: u32,
+    left: Vec<Row>,
+}
+
+/// The records `next`, `next + step`, … before `end`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Row {
+    next: u64,
+    step: u32,
+    end: u64,
+}
+
+impl Row {
+    /// How many records there are.
+    fn len(self) -> u64 {
+        self.end.saturating_sub(self.next).div_ceil(u64::from(self.step.max(1)))
+    }
 }
 
 /// splitmix64: the output of the generator whose state is `state`.
@@ -62,6 +83,7 @@ impl Generator {
             parallelism,
             salt: if spec.seed == 0 { 0 } else { splitmix64(spec.seed) },
             log_keys: (spec.keys as f64 + 1.0).ln(),
+            left: Vec::new(),
             next: u64::from(context.task.subtask),
             spec: spec.clone(),
         };
@@ -72,30 +94,49 @@ impl Generator {
     }
 
     fn restore(&mut self, positions: &[SplitPosition]) -> Result<(), ConnectorError> {
-        let name = self.split();
-        let Some(position) = positions.iter().find(|position| position.split == name) else {
-            return Err(ConnectorError::mismatch(format!("the checkpoint has no position of {name}"))
-                .help("set the parallelism of the source as it was"));
-        };
-        let offset: Offset = postcard::from_bytes(&position.offset)
-            .map_err(|e| ConnectorError::mismatch(format!("the position of {name} does not decode")).caused_by(e))?;
-        if offset.parallelism != self.parallelism {
-            return Err(ConnectorError::mismatch(format!(
-                "the generator had {} subtasks when the checkpoint was taken and has {} now",
-                offset.parallelism, self.parallelism
-            ))
-            .help(format!("set the parallelism of the source to {} again", offset.parallelism)));
-        }
         let now = self.fingerprint();
-        if position.fingerprint != now {
-            return Err(ConnectorError::mismatch(format!(
-                "the generator made its records with the settings {} when the checkpoint was taken and has {} now",
-                String::from_utf8_lossy(&position.fingerprint),
-                String::from_utf8_lossy(&now)
-            ))
-            .help("set them as they were, or start over with --fresh"));
+        let mut offsets = Vec::new();
+        for position in positions {
+            let name = &position.split;
+            let offset: Offset = postcard::from_bytes(&position.offset).map_err(|e| {
+                ConnectorError::mismatch(format!("the position of {name} does not decode")).caused_by(e)
+            })?;
+            if position.fingerprint != now {
+                return Err(ConnectorError::mismatch(format!(
+                    "the generator made its records with the settings {} when the checkpoint was taken and has {} now",
+                    String::from_utf8_lossy(&position.fingerprint),
+                    String::from_utf8_lossy(&now)
+                ))
+                .help("set them as they were, or start over with --fresh"));
+            }
+            offsets.push((name.as_str(), offset));
         }
-        self.next = offset.next;
+        let before = offsets.first().map_or(0, |(_, offset)| offset.parallelism);
+        if before == self.parallelism {
+            let name = self.split();
+            let Some((_, own)) = offsets.into_iter().find(|(split, _)| *split == name) else {
+                return Err(ConnectorError::mismatch(format!("the checkpoint has no position of {name}"))
+                    .help("set the parallelism of the source as it was"));
+            };
+            (self.next, self.left) = (own.next, own.left);
+            return Ok(());
+        }
+        let has = |subtask: u32| offsets.iter().any(|(split, _)| *split == format!("generator-{subtask}"));
+        if before == 0 || !(0..before).all(has) {
+            return Err(ConnectorError::mismatch(format!(
+                "the checkpoint has positions of {} of the {before} subtasks of the generator",
+                offsets.len()
+            ))
+            .help(format!("set the parallelism of the source to {before} again")));
+        }
+        let farthest = offsets.iter().map(|(_, offset)| offset.next).max().unwrap_or(0);
+        let rows = offsets.into_iter().flat_map(|(_, Offset { next, parallelism, left })| {
+            left.into_iter().chain([Row { next, step: parallelism, end: farthest }])
+        });
+        let (own, all) = (self.subtask as usize, self.parallelism as usize);
+        self.left =
+            rows.filter(|row| row.len() > 0).enumerate().filter(|(at, _)| at % all == own).map(|(_, r)| r).collect();
+        self.next = farthest.saturating_add(u64::from(self.subtask));
         Ok(())
     }
 
@@ -128,21 +169,28 @@ impl Generator {
         }
     }
 
-    /// How many records come next; zero is the end.
-    fn allowed(&self, limit: BatchLimit) -> usize {
-        let left = match self.spec.records {
-            Some(records) => records.saturating_sub(self.next).div_ceil(u64::from(self.parallelism)),
-            None => (u64::MAX - self.next) / u64::from(self.parallelism),
-        };
-        if left == 0 {
-            return 0;
+    /// The row of records that comes next. No record is left in it at the end.
+    fn row(&mut self) -> Row {
+        let records = self.spec.records.unwrap_or(u64::MAX);
+        while let Some(row) = self.left.first() {
+            let row = Row { end: row.end.min(records), ..*row };
+            if row.len() > 0 {
+                return row;
+            }
+            self.left.remove(0);
         }
+        Row { next: self.next, step: self.parallelism, end: records }
+    }
+
+    /// How many records of a row come next.
+    fn allowed(&self, limit: BatchLimit, row: Row) -> usize {
         let record_bytes = match self.spec.format {
             GeneratorFormat::Binary => 8 + self.spec.value_bytes,
             GeneratorFormat::Json => 80,
         };
         let by_bytes = (limit.bytes.min(BYTES_MAX) / record_bytes).max(1);
-        limit.records.clamp(1, RECORDS_MAX).min(by_bytes).min(usize::try_from(left).unwrap_or(usize::MAX))
+        let left = usize::try_from(row.len()).unwrap_or(usize::MAX);
+        limit.records.clamp(1, RECORDS_MAX).min(by_bytes).min(left)
     }
 
     fn time(&self, index: u64) -> Timestamp {
@@ -150,19 +198,19 @@ impl Generator {
         index.saturating_mul(self.spec.event_time_step).clamp(Timestamp::MIN + 1, END_OF_TIME - 1)
     }
 
-    /// The next `count` records, columns written in one go.
-    fn binary(&self, count: usize) -> Batch {
+    /// The next `count` records of a row, columns written in one go.
+    fn binary(&self, row: Row, count: usize) -> Batch {
         let width = self.spec.value_bytes;
         let mut timestamps = Vec::with_capacity(count);
         let mut keys = Vec::with_capacity(count * 8);
         let mut values = vec![0; count * width];
-        let mut index = self.next;
+        let mut index = row.next;
         for value in values.chunks_exact_mut(width) {
             let hash = self.hash(index);
             timestamps.push(self.time(index));
             keys.extend_from_slice(&self.key(index, hash).to_le_bytes());
             value[..8].copy_from_slice(&(hash & 0xffff).to_le_bytes());
-            index += u64::from(self.parallelism);
+            index += u64::from(row.step);
         }
         let column = |bytes: Vec<u8>, width: usize| Column {
             offsets: (0..=count).map(|row| (row * width) as u32).collect(),
@@ -178,15 +226,15 @@ impl Generator {
         }
     }
 
-    fn json(&self, count: usize) -> Batch {
+    fn json(&self, row: Row, count: usize) -> Batch {
         let mut batch = Batch::default();
-        let mut index = self.next;
+        let mut index = row.next;
         for _ in 0..count {
             let hash = self.hash(index);
             let key = self.key(index, hash).to_string();
             let value = format!("{{\"sequence\":{index},\"key\":\"{key}\",\"value\":{}}}", hash & 0xffff);
             batch.push(self.time(index), Some(key.as_bytes()), Some(value.as_bytes()));
-            index += u64::from(self.parallelism);
+            index += u64::from(row.step);
         }
         batch
     }
@@ -195,15 +243,17 @@ impl Generator {
 #[async_trait]
 impl Source for Generator {
     async fn poll(&mut self, limit: BatchLimit) -> Result<Polled, ConnectorError> {
-        let count = self.allowed(limit);
+        let row = self.row();
+        let count = self.allowed(limit, row);
         if count == 0 {
             return Ok(Polled::End);
         }
         let records = match self.spec.format {
-            GeneratorFormat::Binary => self.binary(count),
-            GeneratorFormat::Json => self.json(count),
+            GeneratorFormat::Binary => self.binary(row, count),
+            GeneratorFormat::Json => self.json(row, count),
         };
-        self.next += count as u64 * u64::from(self.parallelism);
+        let next = self.left.first_mut().map_or(&mut self.next, |row| &mut row.next);
+        *next += count as u64 * u64::from(row.step);
         Ok(Polled::Records { records, rejected: Batch::default(), skipped: 0 })
     }
 
@@ -213,10 +263,10 @@ impl Source for Generator {
     }
 
     fn positions(&self) -> Vec<SplitPosition> {
-        let offset = Offset { next: self.next, parallelism: self.parallelism };
+        let offset = Offset { next: self.next, parallelism: self.parallelism, left: self.left.clone() };
         vec![SplitPosition {
             split: self.split(),
-            // Two numbers always encode.
+            // Numbers always encode.
             offset: postcard::to_stdvec(&offset).unwrap_or_default(),
             fingerprint: self.fingerprint(),
         }]
@@ -226,6 +276,7 @@ impl Source for Generator {
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;
+    use proptest::prelude::*;
 
     use super::*;
     use crate::model::{Generation, JobId, NodeName, TaskId};
@@ -371,6 +422,45 @@ mod tests {
         ] {
             assert!(open(&other, 0, 1, &positions).is_err_and(|e| e.message.contains("seed 0, keys 1000000")));
         }
-        assert!(open(&spec(), 0, 2, &positions).is_err());
+        let other = SplitPosition { split: "generator-1".into(), ..positions[0].clone() };
+        assert!(open(&spec(), 0, 2, &[other]).is_err_and(|e| e.message.contains("of the 1 subtasks")));
+    }
+
+    proptest! {
+        /// Whatever was made before, and however often the number of subtasks changes: every record once.
+        #[test]
+        fn another_parallelism_makes_the_records_that_are_missing_and_no_other(
+            steps in prop::collection::vec((1..6_u32, prop::collection::vec(0..40_usize, 6)), 1..5),
+        ) {
+            let spec = GeneratorSpec { records: Some(300), keys: 7, format: GeneratorFormat::Json, ..spec() };
+            let mut seen = std::collections::BTreeMap::<u64, u32>::new();
+            let mut take = |generator: &mut Generator, count: usize| {
+                let Some(batch) = records(generator, count.max(1)) else { return false };
+                for at in 0..batch.len() {
+                    let value: serde_json::Value = serde_json::from_slice(batch.values.get(at).unwrap()).unwrap();
+                    assert_eq!(batch.timestamps[at], value["sequence"].as_i64().unwrap() * 10);
+                    *seen.entry(value["sequence"].as_u64().unwrap()).or_default() += 1;
+                }
+                true
+            };
+            let mut positions: Vec<SplitPosition> = Vec::new();
+            for (parallelism, counts) in &steps {
+                let mut next = Vec::new();
+                for subtask in 0..*parallelism {
+                    let mut generator = open(&spec, subtask, *parallelism, &positions).unwrap();
+                    for count in counts.iter().skip(subtask as usize).step_by(2) {
+                        take(&mut generator, *count);
+                    }
+                    next.extend(generator.positions());
+                }
+                positions = next;
+            }
+            for subtask in 0..3 {
+                let mut generator = open(&spec, subtask, 3, &positions).unwrap();
+                while take(&mut generator, 50) {}
+            }
+            prop_assert_eq!(seen.len(), 300);
+            prop_assert!(seen.values().all(|&times| times == 1));
+        }
     }
 }

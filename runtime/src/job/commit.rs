@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::Job;
 use crate::checkpoint::{CommitPermit, Manifest, Run};
 use crate::clock::Clock;
-use crate::connector::{self, Committed, Committer, ConnectorErrorKind};
+use crate::connector::{self, Abandoned, Committed, Committer, ConnectorErrorKind};
 use crate::error::{Error, ErrorKind};
 use crate::metrics::JobMetrics;
 use crate::model::{CommitIdentity, JobId, NodeName};
@@ -23,6 +23,8 @@ pub(super) struct Committers {
     metrics: Arc<JobMetrics>,
     clock: Clock,
     by_node: BTreeMap<NodeName, Box<dyn Committer>>,
+    /// No pipeline is known: committables say themselves where they go.
+    anywhere: bool,
 }
 
 impl Committers {
@@ -35,7 +37,14 @@ impl Committers {
                 by_node.insert(sink.name.clone(), committer);
             }
         }
-        Ok(Self { job_id, metrics: Arc::clone(&job.metrics), clock: job.clock.clone(), by_node })
+        let (metrics, clock) = (Arc::clone(&job.metrics), job.clock.clone());
+        Ok(Self { job_id, metrics, clock, by_node, anywhere: false })
+    }
+
+    /// Those of a job whose pipeline is not at hand.
+    pub(super) fn anywhere(job_id: JobId, clock: &Clock) -> Self {
+        let metrics = Arc::new(JobMetrics::new(std::iter::empty()));
+        Self { job_id, metrics, clock: clock.clone(), by_node: BTreeMap::new(), anywhere: true }
     }
 
     /// Publishes everything that `manifest` names, then marks it committed. The permit shows that no later run has claimed the
@@ -45,7 +54,8 @@ impl Committers {
             if node.committables.is_empty() {
                 continue;
             }
-            let committer = self.by_node.get(&node.name).ok_or_else(|| {
+            let found = self.anywhere.then(|| connector::committer_of(&node.committables, self.job_id));
+            let committer = self.by_node.get(&node.name).or(found.as_ref()).ok_or_else(|| {
                 Error::new(
                     ErrorKind::State,
                     format!(
@@ -54,7 +64,7 @@ impl Committers {
                         node.name.as_str()
                     ),
                 )
-                .help("put the sink back and run once, so that its output is published; then remove it")
+                .help("`weir txn commit` publishes it; or put the sink back and run once; then remove it")
             })?;
             let identity = CommitIdentity { job: self.job_id, node: node.name.clone(), epoch: manifest.epoch };
             let began = self.clock.elapsed();
@@ -93,6 +103,24 @@ impl Committers {
         Ok(())
     }
 
+    /// Makes sure that what a checkpoint that was given up has prepared never becomes visible, also not by a run that is asleep with a
+    /// permit to commit it. Sinks that the pipeline has no more are told as well.
+    pub(super) async fn abandon(&self, manifest: &Manifest) -> Result<(), Error> {
+        for node in manifest.nodes.iter().filter(|node| !node.committables.is_empty()) {
+            let identity = CommitIdentity { job: self.job_id, node: node.name.clone(), epoch: manifest.epoch };
+            let committer = connector::committer_of(&node.committables, self.job_id);
+            match committer.abandon(&identity, &node.committables).await.map_err(|e| failed(&node.name, e))? {
+                Abandoned::Done => {
+                    tracing::info!(sink = %node.name, epoch = %manifest.epoch, "given up: it will not be published");
+                }
+                Abandoned::AlreadyPublished => {
+                    tracing::warn!(sink = %node.name, epoch = %manifest.epoch, "was published before it was given up");
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Removes what earlier runs staged: nothing of it can become visible any more.
     pub(super) async fn collect(&self, run: &Run) -> Result<(), Error> {
         for (name, committer) in &self.by_node {
@@ -102,7 +130,7 @@ impl Committers {
     }
 }
 
-fn failed(sink: &NodeName, error: connector::ConnectorError) -> Error {
+pub(super) fn failed(sink: &NodeName, error: connector::ConnectorError) -> Error {
     let kind = match error.kind {
         ConnectorErrorKind::Mismatch => ErrorKind::State,
         ConnectorErrorKind::Transient | ConnectorErrorKind::Record => ErrorKind::Job,

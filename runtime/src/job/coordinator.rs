@@ -13,9 +13,13 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 use super::commit::Committers;
+use super::control::{Answer, Call, Refusal, Request, Status};
+use super::slow::{Phases, Slow};
+use super::supervisor::Desk;
 use super::{Job, Outcome};
 use crate::checkpoint::{
-    self, CheckpointError, CommitPermit, Manifest, NodeEntry, PluginEntry, PublishError, Run, SubtaskEntry, collect,
+    self, CheckpointError, CommitPermit, Manifest, NodeEntry, PluginEntry, PublishError, Run, SubtaskEntry,
+    check_savepoint_name, collect, pin,
 };
 use crate::error::{Error, ErrorKind};
 use crate::flow::{CutTimings, Event, schedule};
@@ -46,6 +50,15 @@ pub(super) struct Coordinator<'a> {
     /// The activity that a checkpoint covers: read before any task was started.
     pub(super) covered: u64,
     pub(super) stop: watch::Receiver<bool>,
+    /// What the job is asked, and the settings in force.
+    pub(super) desk: &'a mut Desk,
+}
+
+/// Somebody who waits for a checkpoint that is begun after they asked.
+struct Caller {
+    call: Call,
+    /// Under which name it is to be pinned.
+    savepoint: Option<String>,
 }
 
 /// A checkpoint that is being taken.
@@ -61,6 +74,8 @@ struct Attempt {
     changed: BTreeMap<NodeName, u64>,
     /// Of each part the longest.
     slowest: CutTimings,
+    callers: Vec<Caller>,
+    phases: Phases,
 }
 
 /// What woke the coordinator.
@@ -69,30 +84,35 @@ enum Wake {
     Tick,
     TimedOut,
     Stop,
+    Call(Call),
 }
 
 impl Coordinator<'_> {
     /// Takes checkpoints until the job ends with a last one.
     pub(super) async fn drive(mut self) -> Result<Outcome, Error> {
         let metrics = Arc::clone(&self.job.metrics);
-        let settings = &self.job.spec.checkpoint;
         let sources = self.barriers.len();
         let mut ended = BTreeSet::new();
         let mut attempt: Option<Attempt> = None;
         let mut failures = 0;
         let mut covered = self.covered;
-        let mut next_tick = self.job.clock.elapsed() + settings.interval;
+        let mut next_tick = self.next_tick(None);
+        let mut last_started = self.job.clock.elapsed();
         let mut stopping = *self.stop.borrow();
+        let mut callers: Vec<Caller> = Vec::new();
+        let mut slow = Slow::default();
         loop {
-            if attempt.is_none() && (stopping || ended.len() == sources) {
-                attempt = Some(self.begin(true, ended.len() == sources)?);
+            let last = stopping || ended.len() == sources;
+            if attempt.is_none() && (last || !callers.is_empty()) {
+                let begun = self.begin(last, ended.len() == sources)?;
+                attempt = Some(Attempt { callers: std::mem::take(&mut callers), ..begun });
             }
             match self.next(&attempt, next_tick, stopping).await? {
                 Wake::Stop => stopping = true,
                 Wake::Tick => {
                     // Nothing came and no timer fired: there is nothing to cover.
                     if metrics.activity.load(Relaxed) == covered && self.carry.is_empty() {
-                        next_tick = self.job.clock.elapsed() + settings.interval;
+                        next_tick = self.next_tick(None);
                     } else {
                         attempt = Some(self.begin(false, false)?);
                     }
@@ -109,6 +129,7 @@ impl Coordinator<'_> {
                     if let Some(current) = attempt.as_mut().filter(|current| current.barrier.epoch == epoch) {
                         self.note_cut(&task, timings);
                         current.slowest = current.slowest.max(timings);
+                        current.phases.note(&task, timings);
                         *current.changed.entry(task.node.clone()).or_default() += bytes;
                         current.bytes += bytes;
                         current.entries.insert(task, *entry);
@@ -119,27 +140,53 @@ impl Coordinator<'_> {
                         let reason = format!("{task} could not store its state: {reason}");
                         metrics.checkpoint.failed(FailureReason::Declined);
                         self.fail(attempt.take(), &mut failures, &reason)?;
-                        next_tick = self.job.clock.elapsed() + settings.interval;
+                        next_tick = self.next_tick(None);
                     }
                 }
                 Wake::TimedOut => {
                     metrics.checkpoint.failed(FailureReason::Timeout);
                     let reason = self.missing(attempt.as_ref());
                     self.fail(attempt.take(), &mut failures, &reason)?;
-                    next_tick = self.job.clock.elapsed() + settings.interval;
+                    next_tick = self.next_tick(None);
+                }
+                Wake::Call(call) => {
+                    let state = match &attempt {
+                        _ if stopping => "stopping",
+                        Some(_) => "checkpointing",
+                        None => "running",
+                    };
+                    if matches!(call.request, Request::Set(_)) {
+                        // Another interval counts from the last checkpoint.
+                        self.serve(call, state);
+                        next_tick = self.next_tick(Some(last_started));
+                    } else if let Some(caller) = self.serve(call, state) {
+                        stopping |= matches!(caller.call.request, Request::Stop { .. });
+                        callers.push(caller);
+                    }
                 }
             }
             if let Some(current) = attempt.take_if(|current| current.entries.len() == self.participants.len()) {
                 let (barrier, finished, activity) = (current.barrier, current.finished, current.activity);
                 let started = current.started;
-                if let Some(reason) = self.complete(current).await? {
-                    metrics.checkpoint.failed(FailureReason::Publish);
-                    self.count_failure(barrier, &mut failures, &reason)?;
-                    next_tick = self.job.clock.elapsed() + settings.interval;
-                    continue;
-                }
+                let mut phases = current.phases.clone();
+                let reported = self.job.clock.elapsed();
+                let (completed, waiting) = self.complete(current).await?;
+                let manifest = match completed {
+                    Ok(manifest) => manifest,
+                    Err(reason) => {
+                        metrics.checkpoint.failed(FailureReason::Publish);
+                        refuse(waiting, barrier.epoch, &reason);
+                        self.count_failure(barrier, &mut failures, &reason)?;
+                        next_tick = self.next_tick(None);
+                        continue;
+                    }
+                };
                 failures = 0;
                 covered = activity;
+                last_started = started;
+                for caller in waiting.into_iter().chain(callers.drain(..).filter(|_| barrier.last)) {
+                    self.answer(caller, &manifest, barrier.last).await;
+                }
                 if barrier.last {
                     let epoch = barrier.epoch;
                     return Ok(if finished {
@@ -148,10 +195,73 @@ impl Coordinator<'_> {
                         Outcome::Stopped { epoch }
                     });
                 }
+                let settings = self.desk.settings.borrow();
+                let now = self.job.clock.elapsed();
+                (phases.commit, phases.whole) = (now.saturating_sub(reported), now.saturating_sub(started));
+                if let Some(warning) = slow.judge(now, settings.interval, &phases) {
+                    tracing::warn!(epoch = %barrier.epoch, "{warning}");
+                }
                 let pause = self.job.clock.elapsed() + settings.min_pause;
                 next_tick = (started + settings.interval).max(pause);
             }
         }
+    }
+
+    /// When the next checkpoint is due: an interval after `since`, or after now.
+    fn next_tick(&self, since: Option<Duration>) -> Duration {
+        since.unwrap_or_else(|| self.job.clock.elapsed()) + self.desk.settings.borrow().interval
+    }
+
+    /// Serves a request at once, or gives back who has to wait for a checkpoint.
+    fn serve(&self, call: Call, state: &str) -> Option<Caller> {
+        let savepoint = match &call.request {
+            Request::Status => {
+                let status = Status::of(self.job, Some(self.run), &self.desk.settings.borrow(), state);
+                call.answer(Ok(Answer::Status(Box::new(status))));
+                return None;
+            }
+            Request::Set(change) => {
+                let answer = self.desk.change(*change);
+                call.answer(answer);
+                return None;
+            }
+            Request::Checkpoint => None,
+            Request::Savepoint { name } => Some(name.clone()),
+            Request::Stop { savepoint } => savepoint.clone(),
+        };
+        match savepoint.as_deref().map(check_savepoint_name) {
+            Some(Err(error)) => {
+                call.answer(Err(error.into()));
+                None
+            }
+            _ => Some(Caller { call, savepoint }),
+        }
+    }
+
+    /// Answers one who waited for a checkpoint that is complete and committed now, and pins it for them first.
+    async fn answer(&self, caller: Caller, manifest: &Manifest, last: bool) {
+        let Caller { call, savepoint } = caller;
+        let epoch = manifest.epoch;
+        if let Some(name) = &savepoint {
+            match pin(self.run.store(), name, manifest.clone(), self.run.last_seq()).await {
+                Ok(_) => tracing::info!(%epoch, name, "savepoint"),
+                Err(error) => {
+                    tracing::warn!(%epoch, name, %error, "no savepoint was made of the checkpoint");
+                    let mut refusal = Refusal::from(error);
+                    if last {
+                        refusal
+                            .message
+                            .push_str(&format!("; the job has stopped all the same, with checkpoint {epoch}"));
+                    }
+                    return call.answer(Err(refusal));
+                }
+            }
+        }
+        let answer = match call.request {
+            Request::Stop { .. } => Answer::Stopped { epoch, finished: manifest.finished, savepoint },
+            _ => Answer::Checkpoint { epoch, savepoint },
+        };
+        call.answer(Ok(answer));
     }
 
     /// Notes how long the parts of a cut took.
@@ -171,7 +281,7 @@ impl Coordinator<'_> {
     /// Waits for whatever comes first.
     async fn next(&mut self, attempt: &Option<Attempt>, tick: Duration, stopping: bool) -> Result<Wake, Error> {
         let (until, wake) = match attempt {
-            Some(attempt) => (attempt.started + self.job.spec.checkpoint.timeout, Wake::TimedOut),
+            Some(attempt) => (attempt.started + self.desk.settings.borrow().timeout, Wake::TimedOut),
             None => (tick, Wake::Tick),
         };
         let pause = until.saturating_sub(self.job.clock.elapsed());
@@ -182,6 +292,7 @@ impl Coordinator<'_> {
             }),
             // Whoever could ask for a stop is gone: that is treated as asked.
             _ = self.stop.wait_for(|stop| *stop), if !stopping => Ok(Wake::Stop),
+            call = self.desk.next() => Ok(Wake::Call(call)),
             () = tokio::time::sleep(pause) => Ok(wake),
         }
     }
@@ -205,12 +316,16 @@ impl Coordinator<'_> {
             bytes: 0,
             changed: BTreeMap::new(),
             slowest: CutTimings::default(),
+            callers: Vec::new(),
+            phases: Phases::default(),
         })
     }
 
     /// Gives an attempt up. Too often in a row, or in the last epoch, is a failure of the job.
     fn fail(&self, attempt: Option<Attempt>, failures: &mut u32, reason: &str) -> Result<(), Error> {
-        attempt.map_or(Ok(()), |attempt| self.count_failure(attempt.barrier, failures, reason))
+        let Some(attempt) = attempt else { return Ok(()) };
+        refuse(attempt.callers, attempt.barrier.epoch, reason);
+        self.count_failure(attempt.barrier, failures, reason)
     }
 
     fn count_failure(&self, barrier: Barrier, failures: &mut u32, reason: &str) -> Result<(), Error> {
@@ -218,7 +333,7 @@ impl Coordinator<'_> {
         self.job.metrics.checkpoints_failed.fetch_add(1, Relaxed);
         let epoch = barrier.epoch;
         tracing::warn!(%epoch, reason, "checkpoint failed; the next one carries what it would have held");
-        let tolerated = self.job.spec.checkpoint.tolerated_failures;
+        let tolerated = self.desk.settings.borrow().tolerated_failures;
         if barrier.last || *failures > tolerated {
             return Err(Error::new(
                 ErrorKind::Job,
@@ -238,15 +353,16 @@ impl Coordinator<'_> {
         let missing = self.participants.iter().filter(|task| entries.is_none_or(|e| !e.contains_key(task)));
         let (shown, count) = (missing.clone().take(5).map(TaskId::to_string), missing.clone().count());
         let names = shown.collect::<Vec<_>>().join(", ");
-        let timeout = self.job.spec.checkpoint.timeout;
+        let timeout = self.desk.settings.borrow().timeout;
         format!("{count} of {} tasks did not report within {timeout:?}: {names}", self.participants.len())
     }
 
-    /// Puts the manifest, then lets the sinks commit. Says why if the store did not take the manifest, and certainly has not got it: then
+    /// Puts the manifest, then lets the sinks commit. Gives back who waits for it; says why if the store did not take the manifest, and certainly has not got it: then
     /// the attempt has failed, and what its sinks staged waits for the next.
-    async fn complete(&mut self, mut attempt: Attempt) -> Result<Option<String>, Error> {
+    async fn complete(&mut self, mut attempt: Attempt) -> Result<(Result<Manifest, String>, Vec<Caller>), Error> {
         let epoch = attempt.barrier.epoch;
         let (started, bytes, slowest) = (attempt.started, attempt.bytes, attempt.slowest);
+        let callers = std::mem::take(&mut attempt.callers);
         let changed = std::mem::take(&mut attempt.changed);
         let reported = self.job.clock.elapsed();
         let manifest = self.manifest(attempt);
@@ -257,7 +373,7 @@ impl Coordinator<'_> {
                     let carried = self.carry.entry(node.name).or_default();
                     carried.splice(0..0, node.committables);
                 }
-                return Ok(Some(error.to_string()));
+                return Ok((Err(error.to_string()), callers));
             }
             Err(error) => return Err(error.into()),
         };
@@ -291,7 +407,8 @@ impl Coordinator<'_> {
         metrics.checkpoints.fetch_add(1, Relaxed);
         tracing::debug!(%epoch, ?took, bytes, "checkpoint complete");
         if manifest.finished || epoch.0.is_multiple_of(COLLECT_EVERY) {
-            match collect(self.run, self.job.spec.checkpoint.retain).await {
+            let retain = self.desk.settings.borrow().retain;
+            match collect(self.run, retain).await {
                 Ok(collected) => {
                     metrics.checkpoint.collected(collected.packs, 0);
                     tracing::debug!(?collected, "collected garbage");
@@ -301,13 +418,13 @@ impl Coordinator<'_> {
                 Err(error) => tracing::warn!(%error, "garbage was not collected"),
             }
         }
-        Ok(None)
+        Ok((Ok(manifest), callers))
     }
 
     /// Puts the manifest and does not let go of it while its outcome is unknown: its epoch is neither subsumed nor
     /// abandoned until some entry holds its place in the log.
     async fn publish(&mut self, manifest: &Manifest) -> Result<CommitPermit, PublishError> {
-        let give_up = self.job.clock.elapsed() + self.job.spec.checkpoint.timeout;
+        let give_up = self.job.clock.elapsed() + self.desk.settings.borrow().timeout;
         let mut published = self.run.publish(manifest.clone()).await;
         loop {
             match published {
@@ -373,6 +490,17 @@ impl Coordinator<'_> {
             pipeline: *blake3::hash(job.text.as_bytes()).as_bytes(),
             nodes: nodes.collect(),
         }
+    }
+}
+
+/// Tells those who waited for a checkpoint that it failed.
+fn refuse(callers: Vec<Caller>, epoch: Epoch, reason: &str) {
+    for caller in callers {
+        caller.call.answer(Err(Refusal {
+            code: ErrorKind::Job.exit_code(),
+            message: format!("checkpoint {epoch} failed: {reason}"),
+            help: Some("ask again; the next checkpoint carries what this one would have held".into()),
+        }));
     }
 }
 

@@ -203,12 +203,14 @@ impl Job {
             inline_bytes_max: u64::MAX,
             tap,
         });
+        let nothing = BTreeSet::new();
         let blueprint = Blueprint {
             spec: &self.spec,
             plan: &self.plan,
             code: &self.code,
             job_id: to.job_id,
             restore: from.as_ref(),
+            full: &nothing,
             replay: Some(Replayed { to, store: &store }),
             context,
         };

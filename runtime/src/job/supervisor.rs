@@ -3,7 +3,7 @@
 //! Every start claims the job anew, also in the same process: that fences whatever an earlier run still has on its way. The
 //! first failure ends its siblings, and the error that is shown is the one that came first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -12,15 +12,16 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::commit::Committers;
+use super::compat::{Fate, Fit};
+use super::control::{Answer, Call, Change, Changed, Refusal, Request, Status};
 use super::coordinator::{Coordinator, note_restart};
-use super::image::image_fits;
-use super::{Job, Outcome};
-use crate::checkpoint::{Begun, Manifest, Run, Start, begin, history, read_manifest};
+use super::{Job, Outcome, RunOptions};
+use crate::checkpoint::{Begun, Manifest, Run, Start, begin, look_for};
 use crate::connector;
 use crate::error::{Error, ErrorKind};
 use crate::flow::{Blueprint, FlowContext, TaskError, Tasks, UploadBudget};
-use crate::model::TaskId;
-use crate::plan::NodeKind;
+use crate::model::{NodeName, TaskId};
+use crate::plan::{CheckpointSpec, NodeKind};
 
 /// How long siblings of a failed task have to end by themselves before they are aborted: one of them may hold the cause.
 const GRACE: Duration = Duration::from_secs(2);
@@ -29,18 +30,22 @@ const GRACE: Duration = Duration::from_secs(2);
 const INLINE_BYTES_MAX: u64 = 8 << 20;
 
 /// Runs a job, and restarts it as its settings say.
-pub(super) async fn run(job: &Job, start: Start, mut stop: watch::Receiver<bool>) -> Result<Outcome, Error> {
+pub(super) async fn run(job: &Job, options: RunOptions) -> Result<Outcome, Error> {
     let settings = &job.spec.restart;
-    let mut start = start;
+    let RunOptions { mut start, drop_state, mut stop, requests } = options;
+    // What is changed on the live job holds over its restarts, and ends with the process.
+    let mut desk = Desk { requests, is_open: true, settings: watch::Sender::new(job.spec.checkpoint.clone()) };
+    let mut first = true;
     let mut in_a_row = 0;
     let mut before: Option<Run> = None;
     loop {
         let complete = job.metrics.checkpoints.load(Relaxed);
-        let error = match run_once(job, start, stop.clone(), &mut before).await {
+        let error = match run_once(job, start, (&drop_state, first), stop.clone(), &mut desk, &mut before).await {
             Ok(outcome) => return Ok(outcome),
             Err(Failure::Final(error)) => return Err(error),
             Err(Failure::MayPass(error)) => error,
         };
+        first = false;
         // With a claim, `--fresh` and `--from` are in the log: a restart goes on with what they began.
         if before.is_some() {
             start = Start::Resume;
@@ -67,7 +72,73 @@ pub(super) async fn run(job: &Job, start: Start, mut stop: watch::Receiver<bool>
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             Ok(_) = stop.wait_for(|stop| *stop) => return Err(error),
+            () = desk.while_it_restarts(job) => return Err(error),
         }
+    }
+}
+
+/// Where requests come in, and the settings that they may change.
+pub(super) struct Desk {
+    requests: mpsc::Receiver<Call>,
+    /// Somebody may still ask.
+    is_open: bool,
+    /// The settings in force.
+    pub(super) settings: watch::Sender<CheckpointSpec>,
+}
+
+impl Desk {
+    /// The next request. Never returns when nobody can ask any more.
+    pub(super) async fn next(&mut self) -> Call {
+        if self.is_open
+            && let Some(call) = self.requests.recv().await
+        {
+            return call;
+        }
+        self.is_open = false;
+        std::future::pending().await
+    }
+
+    /// Answers while there is no coordinator. Returns when the job is asked to stop.
+    async fn while_it_restarts(&mut self, job: &Job) {
+        loop {
+            let call = self.next().await;
+            let later = |code| Refusal {
+                code,
+                message: "the job has failed and is about to start over".into(),
+                help: Some("see its log; ask again when `weir status` says that it is running".into()),
+            };
+            match call.request {
+                Request::Status => {
+                    let status = Status::of(job, None, &self.settings.borrow(), "restarting");
+                    call.answer(Ok(Answer::Status(Box::new(status))));
+                }
+                Request::Set(change) => {
+                    let answer = self.change(change);
+                    call.answer(answer);
+                }
+                Request::Stop { .. } => {
+                    call.answer(Err(Refusal {
+                        message: "the job has failed and was about to start over: it stops without another checkpoint"
+                            .into(),
+                        help: Some("nothing is lost: the next run goes on from the last complete checkpoint".into()),
+                        ..later(1)
+                    }));
+                    return;
+                }
+                Request::Checkpoint | Request::Savepoint { .. } => call.answer(Err(later(1))),
+            }
+        }
+    }
+
+    /// Changes settings.
+    pub(super) fn change(&self, change: Change) -> Result<Answer, Refusal> {
+        let mut settings = self.settings.borrow().clone();
+        let changed = change.apply(&mut settings)?;
+        for Changed { setting, old, new } in &changed {
+            tracing::info!(setting, old, new, "changed until this process ends");
+        }
+        self.settings.send_replace(settings);
+        Ok(Answer::Set { changed })
     }
 }
 
@@ -101,13 +172,19 @@ impl From<TaskError> for Failure {
 async fn run_once(
     job: &Job,
     start: Start,
+    (drop_state, first): (&BTreeSet<NodeName>, bool),
     stop: watch::Receiver<bool>,
+    desk: &mut Desk,
     before: &mut Option<Run>,
 ) -> Result<Outcome, Failure> {
     if let Some(before) = before {
         check_fence(before).await?;
     }
-    preflight(job, start).await?;
+    let seen = preflight(job, start, drop_state).await?;
+    // Later it may be dropped already.
+    if first {
+        seen.check_dropped(drop_state)?;
+    }
     let begun = begin(&job.store, &job.spec.name, start, &job.clock).await.map_err(Error::from);
     let (run, restore, commit_needed) = match begun {
         Ok(Begun::Finished(manifest)) => return Ok(Outcome::Finished { epoch: manifest.epoch, before: true }),
@@ -120,7 +197,8 @@ async fn run_once(
             return Err(error.into());
         }
     };
-    let worked = work(job, before.insert(run), restore, commit_needed, stop).await;
+    let from = Restored { manifest: restore, commit_needed };
+    let worked = work(job, before.insert(run), from, drop_state, stop, desk).await;
     if let (Err(_), Some(run)) = (&worked, before) {
         // Whatever failed first: if the job was taken over, this is what there is to say.
         if let Err(error) = check_fence(run).await
@@ -142,17 +220,27 @@ async fn check_fence(run: &mut Run) -> Result<(), Error> {
     Ok(run.check_fence().await?)
 }
 
+/// What a run begins with.
+struct Restored {
+    manifest: Option<Manifest>,
+    /// Not all of its output is known to be published.
+    commit_needed: bool,
+}
+
 /// Recovers and works, until the end or the first failure.
 async fn work(
     job: &Job,
     run: &mut Run,
-    restore: Option<Manifest>,
-    commit_needed: bool,
+    restored: Restored,
+    drop_state: &BTreeSet<NodeName>,
     stop: watch::Receiver<bool>,
+    desk: &mut Desk,
 ) -> Result<Outcome, Failure> {
     let began = job.clock.elapsed();
-    if let Some(manifest) = &restore {
-        check_shape(job, manifest)?;
+    let Restored { manifest: restore, commit_needed } = restored;
+    let fit = restore.as_ref().map(|manifest| job.fit(manifest, commit_needed, drop_state));
+    if let Some(fit) = &fit {
+        fit.check()?;
     }
     // What the tip prepared becomes visible before any sink opens; what nobody will ever name goes.
     let committers = Committers::new(job, run.job_id())?;
@@ -160,6 +248,9 @@ async fn work(
         tracing::info!(epoch = %manifest.epoch, "the last checkpoint was not committed: committing it now");
         let permit = run.permit_tip().await.map_err(Error::from)?;
         committers.commit(run, permit, manifest).await?;
+    }
+    if let Some(given_up) = run.given_up() {
+        committers.abandon(given_up).await?;
     }
     committers.collect(run).await?;
     // The run that finished the job died between its last checkpoint and the mark of its commit: this was all that was left.
@@ -169,6 +260,9 @@ async fn work(
     match &restore {
         Some(manifest) => {
             tracing::info!(job = job.spec.name, generation = %run.generation(), epoch = %manifest.epoch, "restored");
+            for node in fit.iter().flat_map(|fit| &fit.nodes).filter(|node| node.verdict != Fate::Kept) {
+                tracing::info!(node = node.node, reason = node.reason, "its state is {}", node.verdict.word());
+            }
         }
         None => tracing::info!(job = job.spec.name, generation = %run.generation(), "started at the beginning"),
     }
@@ -187,12 +281,15 @@ async fn work(
         inline_bytes_max: job.spec.checkpoint.inline.min(INLINE_BYTES_MAX / subtasks.max(1) as u64),
         tap: None,
     });
+    let nothing = BTreeSet::new();
     let blueprint = Blueprint {
         spec: &job.spec,
         plan: &job.plan,
         code: &job.code,
         job_id: run.job_id(),
-        restore: restore.as_ref(),
+        // The claim's base stays the checkpoint as it was written; the tasks get it in the shape of the plan.
+        restore: fit.as_ref().map(|fit| &fit.restore),
+        full: fit.as_ref().map_or(&nothing, |fit| &fit.full),
         replay: None,
         context,
     };
@@ -211,6 +308,7 @@ async fn work(
         parent: restore.as_ref().map(|manifest| manifest.epoch),
         covered,
         stop,
+        desk,
     };
     let mut running = Running::default();
     for (id, task) in tasks {
@@ -240,95 +338,58 @@ async fn work(
     }
 }
 
-/// Looks at what the run would start from before it claims the job: a pipeline that will be refused must not fence a run that
-/// goes well, and a fresh start that has nowhere to write must not leave the old history. What cannot be read is left to the claim, which
-/// says what is wrong with it.
-async fn preflight(job: &Job, start: Start) -> Result<(), Error> {
-    let name = &job.spec.name;
-    if start == Start::Fresh {
-        for sink in &job.spec.sinks {
-            connector::check_unowned(sink, &job.spec.dir).map_err(|e| {
-                let error = Error::new(ErrorKind::State, format!("sink {:?} cannot start afresh", sink.name.as_str()));
-                match e.help.clone() {
-                    Some(help) => error.help(help),
-                    None => error,
-                }
-                .caused_by(e)
-            })?;
+/// What a preflight saw.
+struct Seen(Option<Fit>);
+
+impl Seen {
+    /// Fails if state was to be dropped that is not there to be dropped.
+    fn check_dropped(&self, drop_state: &BTreeSet<NodeName>) -> Result<(), Error> {
+        match (&self.0, drop_state.first()) {
+            (Some(fit), _) => fit.check_dropped(),
+            (None, None) => Ok(()),
+            (None, Some(name)) => {
+                let message =
+                    format!("--drop-state names node {:?}, and there is no checkpoint to start from", name.as_str());
+                Err(Error::new(ErrorKind::Usage, message).help("leave --drop-state out"))
+            }
         }
-        return Ok(());
-    }
-    let epoch = match start {
-        Start::From(epoch) => Some(epoch),
-        _ => {
-            let entries = history(&job.store, name).await;
-            entries.ok().and_then(|entries| entries.iter().filter_map(|e| e.epoch).max())
-        }
-    };
-    let Some(epoch) = epoch else { return Ok(()) };
-    match read_manifest(&job.store, name, epoch).await {
-        Ok(manifest) if !manifest.finished => check_shape(job, &manifest),
-        _ => Ok(()),
     }
 }
 
-/// Whether a checkpoint belongs to this pipeline; each task checks the inside of its own part.
-fn check_shape(job: &Job, manifest: &Manifest) -> Result<(), Error> {
-    let refuse = |message: String, help: &str| Err(Error::new(ErrorKind::State, message).help(help));
-    if manifest.key_groups != job.spec.key_groups {
-        return refuse(
-            format!(
-                "checkpoint {} has {} key groups, and the pipeline has {}: they are fixed for the life of a job",
-                manifest.epoch, manifest.key_groups, job.spec.key_groups
-            ),
-            "set key_groups back, or start anew with --fresh",
-        );
+/// Looks at what the run would start from before it claims the job: a pipeline that will be refused must not fence a run that
+/// goes well, and a fresh start that has nowhere to write must not leave the old history. What cannot be read is left to the claim, which
+/// says what is wrong with it.
+async fn preflight(job: &Job, start: Start, drop_state: &BTreeSet<NodeName>) -> Result<Seen, Error> {
+    let name = &job.spec.name;
+    let from = match start {
+        Start::Fresh => {
+            check_unowned(job).await?;
+            return Ok(Seen(None));
+        }
+        Start::From(epoch) => Some(epoch),
+        Start::Resume => None,
+    };
+    match look_for(&job.store, name, from).await {
+        Ok(Some(found)) if !(found.manifest.finished && found.committed) => {
+            let fit = job.fit(&found.manifest, !found.committed, drop_state);
+            fit.check()?;
+            Ok(Seen(Some(fit)))
+        }
+        _ => Ok(Seen(None)),
     }
-    let known = |name: &str| job.plan.nodes.iter().any(|node| node.name.as_str() == name);
-    if let Some(lost) = manifest.nodes.iter().find(|node| !known(node.name.as_str())) {
-        return refuse(
-            format!(
-                "checkpoint {} holds state of node {:?}, which the pipeline has no more",
-                manifest.epoch,
-                lost.name.as_str()
-            ),
-            "put the node back under that name, or start anew with --fresh",
-        );
-    }
-    for planned in &job.plan.nodes {
-        let name = planned.name.as_str();
-        let Some(node) = manifest.node(name) else {
-            return refuse(
-                format!("checkpoint {} holds nothing for node {name:?}", manifest.epoch),
-                "take the node out, or start anew with --fresh",
-            );
-        };
-        if let Some(Err(fault)) = job.code.get(&planned.name).map(|code| image_fits(node, code, planned.parallelism)) {
-            return refuse(
-                format!("checkpoint {}: {fault}", manifest.epoch),
-                "run the pipeline as it was when the checkpoint was taken, or start anew with --fresh",
-            );
-        }
-        if node.parallelism != planned.parallelism {
-            return refuse(
-                format!(
-                    "checkpoint {} was taken with parallelism {} of node {name:?}, and the pipeline has {}",
-                    manifest.epoch, node.parallelism, planned.parallelism
-                ),
-                "set the parallelism back, or start anew with --fresh: this version does not move state",
-            );
-        }
-        if let (Some(plugin), Some(code)) = (&node.plugin, job.code.get(&planned.name))
-            && plugin.name != code.descriptor.name
-        {
-            return refuse(
-                format!(
-                    "checkpoint {} holds the state of plugin {:?} for node {name:?}, and the pipeline has plugin {:?} there",
-                    manifest.epoch, plugin.name, code.descriptor.name
-                ),
-                "use the plugin that wrote the state, give the node another name, or start anew with --fresh",
-            );
-        }
+}
+
+/// Whether a new history of a job could write to its sinks.
+pub(super) async fn check_unowned(job: &Job) -> Result<(), Error> {
+    for sink in &job.spec.sinks {
+        connector::check_unowned(sink, &job.spec.dir).await.map_err(|e| {
+            let error = Error::new(ErrorKind::State, format!("sink {:?} cannot start afresh", sink.name.as_str()));
+            match e.help.clone() {
+                Some(help) => error.help(help),
+                None => error,
+            }
+            .caused_by(e)
+        })?;
     }
     Ok(())
 }

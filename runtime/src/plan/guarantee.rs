@@ -129,6 +129,10 @@ fn of_sink(connector: &SinkConnector) -> (Guarantee, &'static str) {
         SinkConnector::File(_) => {
             (Guarantee::ExactlyOnce, "a file sink's output is staged and renamed when the checkpoint is complete")
         }
+        SinkConnector::Object(_) => (
+            Guarantee::ExactlyOnce,
+            "an object sink's output is staged and named by a commit record when the checkpoint is complete",
+        ),
         SinkConnector::Stdout(_) => (
             Guarantee::AtLeastOnce,
             "stdout has no stage: what it wrote after the last checkpoint is written again after a failure",

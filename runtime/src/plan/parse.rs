@@ -26,6 +26,7 @@ use reader::{Context, Section};
 use super::PipelineSpec;
 use super::diagnostic::{Diagnostics, SourceText, quote};
 use crate::model::{KEY_GROUPS_DEFAULT, KEY_GROUPS_MAX, name_fault};
+use crate::storage::StoreUrl;
 
 /// The largest pipeline file, in bytes.
 pub const TEXT_BYTES_MAX: usize = 256 << 10;
@@ -124,7 +125,8 @@ fn pipeline(cx: &mut Context<'_>, root: &mut Section<'_, '_>) -> PipelineSpec {
         drafts.push(draft);
         spec.sinks.extend(sink);
     }
-    graph::check(cx, &drafts, spec.store_dir().as_deref());
+    let bucket = StoreUrl::parse(&spec.checkpoint.store).ok();
+    graph::check(cx, &drafts, spec.store_dir().as_deref(), bucket.as_ref());
     spec
 }
 

@@ -146,6 +146,7 @@ fn sink(connector: &SinkConnector) -> String {
     };
     match connector {
         SinkConnector::File(file) => format!("file {}, {}", file.path.display(), word(&file.format)),
+        SinkConnector::Object(object) => format!("object {}, {}", object.url, word(&object.format)),
         SinkConnector::Stdout(format) => format!("stdout, {}", word(format)),
         SinkConnector::Blackhole => "blackhole".into(),
     }

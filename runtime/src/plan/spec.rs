@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::model::{BatchLimit, NodeName};
 use crate::pointer::Pointer;
+use crate::storage::StoreOptions;
 
 use super::diagnostic::SourceText;
 
@@ -53,6 +54,8 @@ impl PipelineSpec {
 pub struct CheckpointSpec {
     /// URL of the store; `file://./x` is relative to the pipeline file. Default `file://./.weir`.
     pub store: String,
+    /// How the store is spoken to; no secrets. Default nothing.
+    pub store_options: StoreOptions,
     /// From the start of one attempt to the start of the next. Default 1 s, at least 10 ms.
     pub interval: Duration,
     /// When an attempt is given up. Default 1 min.
@@ -428,6 +431,8 @@ pub struct SinkSpec {
 pub enum SinkConnector {
     /// `connector = "file"`: exactly once.
     File(FileSinkSpec),
+    /// `connector = "object"`: exactly once.
+    Object(ObjectSinkSpec),
     /// `connector = "stdout"`: at least once.
     Stdout(SinkFormat),
     /// `connector = "blackhole"`: counted and dropped; at least once.
@@ -439,6 +444,17 @@ pub enum SinkConnector {
 pub struct FileSinkSpec {
     /// The folder, absolute or below that of the pipeline file.
     pub path: PathBuf,
+    /// How records are written.
+    pub format: SinkFormat,
+}
+
+/// Objects that commit records name.
+#[derive(Clone, Debug)]
+pub struct ObjectSinkSpec {
+    /// The URL of the place, as it is written: all names of the sink are below it.
+    pub url: String,
+    /// How its store is spoken to; no secrets. Default nothing.
+    pub options: StoreOptions,
     /// How records are written.
     pub format: SinkFormat,
 }

@@ -174,3 +174,61 @@ impl ObjectStore for FaultyStore {
         Err(lost())
     }
 }
+
+/// A store whose listings are late: they leave out the last names in each folder, however often one asks. Everything else is that of the
+/// store below.
+#[derive(Clone, Debug)]
+pub struct LateStore {
+    objects: FaultyStore,
+    late: usize,
+}
+
+impl LateStore {
+    /// Listings leave out `late` names.
+    pub fn new(objects: FaultyStore, late: usize) -> Self {
+        Self { objects, late }
+    }
+}
+
+impl fmt::Display for LateStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LateStore")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for LateStore {
+    async fn put_opts(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        self.objects.put_opts(path, payload, options).await
+    }
+
+    async fn put_multipart_opts(&self, path: &Path, options: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+        self.objects.put_multipart_opts(path, options).await
+    }
+
+    async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
+        self.objects.get_opts(path, options).await
+    }
+
+    fn delete_stream(&self, paths: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        self.objects.delete_stream(paths)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        let (listed, late) = (self.objects.list(prefix), self.late);
+        let cut = async move {
+            let mut all: Vec<_> = listed.collect().await;
+            all.truncate(all.len().saturating_sub(late));
+            futures::stream::iter(all)
+        };
+        futures::stream::once(cut).flatten().boxed()
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.objects.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.objects.copy_opts(from, to, options).await
+    }
+}

@@ -188,7 +188,7 @@ fn parts_that_are_gone_or_changed_or_strange_are_refused_by_name() {
         ("is gone", |_, part| fs::remove_file(part).unwrap()),
         ("has 3 bytes and must have 2", |_, part| fs::write(part, "abc").unwrap()),
         ("among prepared parts", |case, _| {
-            let assembly = case.path().join(format!(".weir/{JOB}/commit/epoch-000000000007"));
+            let assembly = case.path().join(format!(".weir/{JOB}/3/commit/epoch-000000000007"));
             fs::create_dir_all(&assembly).unwrap();
             fs::write(assembly.join("stranger"), "").unwrap();
         }),
@@ -230,4 +230,59 @@ fn a_value_that_no_line_can_hold_is_left_out_and_a_part_of_nothing_is_none() {
     let committable = stage(&mut sink, 0, 2, &["a"]);
     let parts = decode(&[committable]).unwrap().unwrap();
     assert_eq!((parts[0].records, parts[0].skipped), (1, 1));
+}
+
+/// I5: whoever is in the middle of a commit and sleeps while the epoch is given up publishes nothing, or had published it.
+#[test]
+fn of_a_commit_and_of_giving_up_one_happens_wherever_they_meet() {
+    let mut outcomes = [0, 0];
+    for met in 0.. {
+        let case = Case::new();
+        let list = staged(&case);
+        let answer = std::sync::Arc::new(std::sync::Mutex::new(None));
+        let mut committer = case.committer(None);
+        let (other, theirs, told) = (case.committer(None), list.clone(), std::sync::Arc::clone(&answer));
+        let give_up = move || {
+            let abandoned = other.abandon(&identity(), &theirs).now_or_never().unwrap().unwrap();
+            *told.lock().unwrap() = Some(abandoned);
+        };
+        committer.meets = std::sync::Mutex::new(Some((met, Box::new(give_up))));
+        let committed = commit(&committer, &list);
+        let Some(abandoned) = *answer.lock().unwrap() else { break };
+        match abandoned {
+            Abandoned::Done => {
+                assert!(committed.is_err(), "met at step {met}");
+                assert!(case.visible().is_empty(), "met at step {met}: {:?}", case.visible());
+                assert!(commit(&case.committer(None), &list).is_err(), "also later");
+                assert!(case.visible().is_empty());
+                outcomes[0] += 1;
+            }
+            Abandoned::AlreadyPublished => {
+                assert_eq!(committed.unwrap(), Committed::Applied, "met at step {met}");
+                assert_eq!(parts(&case.visible()), expected());
+                outcomes[1] += 1;
+            }
+        }
+    }
+    assert!(outcomes[0] > 3 && outcomes[1] > 0, "{outcomes:?}");
+}
+
+/// Giving up is interrupted anywhere and repeated.
+#[test]
+fn giving_up_that_is_interrupted_and_repeated_leaves_nothing_to_publish() {
+    for steps in 0.. {
+        let case = Case::new();
+        let list = staged(&case);
+        // A commit was under way and died with some of its parts moved.
+        assert!(commit(&case.committer(Some(2)), &list).is_err());
+        let done = case.committer(Some(steps)).abandon(&identity(), &list).now_or_never().unwrap().is_ok();
+        let again = case.committer(None).abandon(&identity(), &list).now_or_never().unwrap().unwrap();
+        assert_eq!(again, Abandoned::Done);
+        assert!(commit(&case.committer(None), &list).is_err());
+        assert!(case.visible().is_empty());
+        if done {
+            assert!(steps > 3);
+            break;
+        }
+    }
 }

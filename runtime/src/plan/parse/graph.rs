@@ -14,9 +14,10 @@ use crate::model::NodeName;
 use crate::plan::ExchangeKind;
 use crate::plan::diagnostic::{nearest, quote};
 use crate::plan::physical::{REJECTED, SOURCE_PORT};
+use crate::storage::StoreUrl;
 
-/// Checks all of it. `store` is the folder of the store, if it has one.
-pub(super) fn check(cx: &mut Context<'_>, drafts: &[Draft], store: Option<&Path>) {
+/// Checks all of it. `store` is the folder of the store, if it has one, or `bucket` its part of one.
+pub(super) fn check(cx: &mut Context<'_>, drafts: &[Draft], store: Option<&Path>, bucket: Option<&StoreUrl>) {
     if drafts.len() > NODES_MAX {
         let message = format!("the pipeline has {} nodes, more than {NODES_MAX}", drafts.len());
         cx.error(drafts[NODES_MAX].span.clone(), message, "split it into several pipelines");
@@ -42,6 +43,7 @@ pub(super) fn check(cx: &mut Context<'_>, drafts: &[Draft], store: Option<&Path>
     unread(cx, drafts, &links);
     cycles(cx, drafts, &links);
     folders(cx, drafts, store);
+    buckets(cx, drafts, bucket);
 }
 
 /// Who reads whom, as far as the file says so.
@@ -230,6 +232,28 @@ fn trim(alive: &mut [bool], links: &Links) {
     }
 }
 
+/// Two who write below one prefix of a bucket.
+fn buckets(cx: &mut Context<'_>, drafts: &[Draft], store: Option<&StoreUrl>) {
+    let sinks: Vec<_> = drafts.iter().filter_map(|draft| Some((draft, draft.bucket.as_ref()?))).collect();
+    for (at, (sink, (url, span))) in sinks.iter().enumerate() {
+        if let Some(store) = store.filter(|store| store.overlaps(url)) {
+            let message =
+                format!("`url` of sink {} is {url}, and the store is {store}: one holds the other", name(sink));
+            cx.error(span.clone(), message, "give the sink a prefix of its own, such as s3://bucket/out");
+        }
+        for (other, (other_url, other_span)) in sinks.iter().skip(at + 1) {
+            if !url.overlaps(other_url) {
+                continue;
+            }
+            let (later, earlier, span) =
+                if span.start > other_span.start { (sink, other, span) } else { (other, sink, other_span) };
+            let line = cx.source.position(earlier.span.start).0;
+            let message = format!("sink {} shares a prefix with sink {} in line {line}", name(later), name(earlier));
+            cx.error(span.clone(), message, "give each sink a prefix of its own");
+        }
+    }
+}
+
 /// Two who write into one folder, or read what they write.
 fn folders(cx: &mut Context<'_>, drafts: &[Draft], store: Option<&Path>) {
     let store = store.map(plain);
@@ -245,7 +269,7 @@ fn folders(cx: &mut Context<'_>, drafts: &[Draft], store: Option<&Path>) {
                 Overlap::Inside => "is inside the folder of the store",
                 Overlap::Around => "holds the folder of the store",
             };
-            let message = format!("`path` of sink {} {how}", name(sink));
+            let message = format!("the folder of sink {} {how}", name(sink));
             cx.error((*span).clone(), message, "write to a folder of its own, such as path = \"out\"");
         }
         for (other, (other_path, other_span)) in of(Kind::Sink).skip(at + 1) {

@@ -8,13 +8,15 @@ use toml_span::value::{Key, Value, ValueInner};
 use super::inputs::{self, Input};
 use super::paths::below;
 use super::reader::{Context, Section, kind_of};
+use super::settings;
 use super::values::DURATION_MAX;
 use crate::model::{NodeName, name_fault};
 use crate::plan::diagnostic::{listed, nearest, quote};
 use crate::plan::{
-    FileSinkSpec, Grants, InputSpec, LimitsSpec, OnError, OperatorSpec, PluginRef, SinkConnector, SinkFormat, SinkSpec,
-    Span,
+    FileSinkSpec, Grants, InputSpec, LimitsSpec, ObjectSinkSpec, OnError, OperatorSpec, PluginRef, SinkConnector,
+    SinkFormat, SinkSpec, Span,
 };
+use crate::storage::{Scheme, StoreUrl};
 
 /// How deep a plugin's configuration may be nested, so that nothing that reads it runs out of stack.
 const CONFIG_DEPTH_MAX: usize = 64;
@@ -51,6 +53,8 @@ pub(super) struct Draft {
     pub(super) dead_letter: Option<Span>,
     /// The folder that a sink writes, and the path or the glob that a source reads.
     pub(super) path: Option<(PathBuf, Span)>,
+    /// The part of a bucket that a sink writes.
+    pub(super) bucket: Option<(StoreUrl, Span)>,
 }
 
 /// The nodes of one kind: the tables below `[source]`, `[operator]` or `[sink]`, in the order of the file.
@@ -167,7 +171,7 @@ pub(super) fn operator(
         grants,
     });
     let (kind, span) = (Kind::Operator, s.place.clone());
-    (Draft { kind, name, span, parallelism, inputs, inputs_whole, dead_letter, path: None }, spec)
+    (Draft { kind, name, span, parallelism, inputs, inputs_whole, dead_letter, path: None, bucket: None }, spec)
 }
 
 /// `grants`: what an operator may see of the world outside.
@@ -306,20 +310,24 @@ pub(super) fn sink(
     #[derive(Clone, Copy, PartialEq)]
     enum Which {
         File,
+        Object,
         Stdout,
         Blackhole,
     }
-    let choices = [("file", Which::File), ("stdout", Which::Stdout), ("blackhole", Which::Blackhole)];
+    let choices =
+        [("file", Which::File), ("object", Which::Object), ("stdout", Which::Stdout), ("blackhole", Which::Blackhole)];
     let which = s.choice(cx, "connector", &choices);
-    let all = ["connector", "inputs", "parallelism", "path", "format"];
+    let all = ["connector", "inputs", "parallelism", "path", "url", "store_options", "format"];
     let (keys, called): (&[&str], _) = match which {
-        Some(Which::File) | None => (&all, "file"),
+        Some(Which::File) => (&["connector", "inputs", "parallelism", "path", "format"], "file"),
+        Some(Which::Object) => (&["connector", "inputs", "parallelism", "url", "store_options", "format"], "object"),
         Some(Which::Stdout) => (&["connector", "inputs", "parallelism", "format"], "stdout"),
         Some(Which::Blackhole) => (&["connector", "inputs", "parallelism"], "blackhole"),
+        None => (&all, "file"),
     };
     let aliases = [("type", "connector"), ("input", "inputs"), ("dir", "path"), ("folder", "path")];
     s.allow(cx, keys, &aliases, |key| all.contains(&key).then(|| format!("connector = \"{called}\" has no `{key}`;")));
-    s.require(cx, "connector", "where records go to: connector = \"file\", \"stdout\" or \"blackhole\"");
+    s.require(cx, "connector", "where records go to: connector = \"file\", \"object\", \"stdout\" or \"blackhole\"");
     let format = if which == Some(Which::Blackhole) { None } else { s.choice(cx, "format", &SINK_FORMATS) };
     let format = format.unwrap_or(SinkFormat::Lines);
     let mut path = None;
@@ -327,10 +335,22 @@ pub(super) fn sink(
         s.require(cx, "path", "the folder that it writes: path = \"out\"");
         path = s.filled(cx, "path", "path = \"out\"").map(str::to_owned);
     }
+    let mut object = None;
+    if which == Some(Which::Object) {
+        let example = "url = \"s3://bucket/prefix\"";
+        s.require(cx, "url", &format!("where its objects go: {example}"));
+        object = s.filled(cx, "url", example).map(|url| settings::store_url(cx, s, "url", url));
+        // A folder is compared with other folders; the rest by the names in their buckets.
+        path = object.as_deref().and_then(|url| url.strip_prefix("file://")).map(str::to_owned);
+    }
+    let options = settings::store_options(cx, s, "store_options", object.as_deref().unwrap_or_default());
+    let bucket = object.as_deref().and_then(|url| StoreUrl::parse(url).ok()).filter(|url| url.scheme != Scheme::File);
+    let bucket = bucket.map(|url| (url, s.span_of("url")));
     let (inputs, inputs_whole) = inputs::read(cx, s);
     let parallelism = parallelism(cx, s, key_groups);
     let connector = match which {
         Some(Which::File) => path.clone().map(|path| SinkConnector::File(FileSinkSpec { path: path.into(), format })),
+        Some(Which::Object) => object.map(|url| SinkConnector::Object(ObjectSinkSpec { url, options, format })),
         Some(Which::Stdout) => Some(SinkConnector::Stdout(format)),
         Some(Which::Blackhole) => Some(SinkConnector::Blackhole),
         None => None,
@@ -343,6 +363,7 @@ pub(super) fn sink(
         connector,
     });
     let (kind, span) = (Kind::Sink, s.place.clone());
-    let path = path.map(|path| (below(cx.dir, &path), s.span_of("path")));
-    (Draft { kind, name, span, parallelism, inputs, inputs_whole, dead_letter: None, path }, spec)
+    let path_key = if which == Some(Which::Object) { "url" } else { "path" };
+    let path = path.map(|path| (below(cx.dir, &path), s.span_of(path_key)));
+    (Draft { kind, name, span, parallelism, inputs, inputs_whole, dead_letter: None, path, bucket }, spec)
 }

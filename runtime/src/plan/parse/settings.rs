@@ -2,17 +2,20 @@
 
 use std::time::Duration;
 
-use super::reader::{Context, Section};
+use super::reader::{Context, Section, kind_of};
 use super::values::{DURATION_MAX, show_size};
 use crate::model::{BatchLimit, RECORD_BYTES_MAX};
 use crate::plan::diagnostic::quote;
 use crate::plan::{BatchSpec, ChannelSpec, CheckpointSpec, RestartSpec};
+use crate::storage::{StoreOptions, StoreUrl};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A manifest is one small object that is written each time.
 const INLINE_BYTES_MAX: u64 = 1 << 20;
+/// The store of a pipeline that names none.
+const STORE: &str = "file://./.weir";
 
 fn nowhere(_: &str) -> Option<String> {
     None
@@ -22,6 +25,7 @@ pub(super) fn checkpoint(cx: &mut Context<'_>, root: &Section<'_, '_>) -> Checkp
     let mut s = Section::of(cx, root, "checkpoint", "[checkpoint]".into(), "[checkpoint] on a line of its own");
     let keys = [
         "store",
+        "store_options",
         "interval",
         "timeout",
         "min_pause",
@@ -32,9 +36,10 @@ pub(super) fn checkpoint(cx: &mut Context<'_>, root: &Section<'_, '_>) -> Checkp
         "inline",
     ];
     s.allow(cx, &keys, &[], nowhere);
-    let store = s.filled(cx, "store", "store = \"file://./.weir\"").map(|url| store_url(cx, &s, url));
+    let store = s.filled(cx, "store", "store = \"file://./.weir\"").map(|url| store_url(cx, &s, "store", url));
     CheckpointSpec {
-        store: store.unwrap_or_else(|| "file://./.weir".into()),
+        store_options: store_options(cx, &s, "store_options", store.as_deref().unwrap_or(STORE)),
+        store: store.unwrap_or_else(|| STORE.into()),
         interval: s.duration(cx, "interval", 10 * MS..=DURATION_MAX).unwrap_or(SECOND),
         timeout: s.duration(cx, "timeout", 10 * MS..=DURATION_MAX).unwrap_or(60 * SECOND),
         min_pause: s.duration(cx, "min_pause", Duration::ZERO..=DURATION_MAX).unwrap_or_default(),
@@ -47,7 +52,7 @@ pub(super) fn checkpoint(cx: &mut Context<'_>, root: &Section<'_, '_>) -> Checkp
 }
 
 /// Checks a store's URL. What follows `file://` is a path as it is, below the pipeline file if it begins with a dot.
-fn store_url(cx: &mut Context<'_>, s: &Section<'_, '_>, url: &str) -> String {
+pub(super) fn store_url(cx: &mut Context<'_>, s: &Section<'_, '_>, key: &str, url: &str) -> String {
     let fault = match url.split_once("://") {
         None => {
             let path = if ["/", "./", "../"].iter().any(|start| url.starts_with(start)) {
@@ -65,15 +70,48 @@ fn store_url(cx: &mut Context<'_>, s: &Section<'_, '_>, url: &str) -> String {
                 format!("write {relative} for a folder beside the pipeline file, or {absolute} for an absolute one");
             Some(("does not say where its folder starts".to_owned(), help))
         }
-        Some((scheme, _)) => Some((
-            format!("has the scheme {}, for which this version has no store", quote(scheme)),
-            "use a folder: \"file://./.weir\" beside the pipeline file, or \"file:///var/lib/weir\"".to_owned(),
-        )),
+        Some(_) => StoreUrl::parse(url).err().map(|fault| (fault.fault, fault.help)),
     };
     if let Some((message, help)) = fault {
-        cx.error(s.span_of("store"), format!("`store` of {} is {}, which {message}", s.what, quote(url)), help);
+        cx.error(s.span_of(key), format!("`{key}` of {} is {}, which {message}", s.what, quote(&shown(url))), help);
     }
     url.to_owned()
+}
+
+/// An address without what may be a secret in it.
+fn shown(url: &str) -> String {
+    let shown = url.split(['?', '#']).next().unwrap_or_default();
+    match (shown.split_once("://"), shown.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://…@{rest}"),
+        _ => shown.to_owned(),
+    }
+}
+
+/// `store_options = { … }`: what may be said about the store at `url`.
+pub(super) fn store_options(cx: &mut Context<'_>, s: &Section<'_, '_>, key: &str, url: &str) -> StoreOptions {
+    let what = format!("`{key}` of {}", s.what);
+    let table = Section::of(cx, s, key, what.clone(), &format!("{key} = {{ region = \"eu-west-1\" }}"));
+    // What is wrong with the address is told there.
+    let scheme = StoreUrl::parse(url).ok().map(|url| url.scheme);
+    let mut options = Vec::new();
+    for (name, value) in table.entries() {
+        let text = match (value.as_str(), value.as_bool()) {
+            (Some(text), _) => text.to_owned(),
+            (None, Some(flag)) => flag.to_string(),
+            _ => {
+                let message =
+                    format!("{} in {what} must be text, true or false, not {}", quote(&name.name), kind_of(value));
+                cx.error(value.span, message, "write it as text, with quotes");
+                continue;
+            }
+        };
+        if let Some(fault) = scheme.and_then(|scheme| StoreOptions::check_one(scheme, &name.name, &text).err()) {
+            cx.error(name.span, format!("{what}: {}", fault.fault), fault.help);
+            continue;
+        }
+        options.push((name.name.to_string(), text));
+    }
+    options.into_iter().collect()
 }
 
 pub(super) fn restart(cx: &mut Context<'_>, root: &Section<'_, '_>) -> RestartSpec {

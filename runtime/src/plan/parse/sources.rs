@@ -92,7 +92,20 @@ pub(super) fn source(
         on_error,
     });
     let (kind, span) = (Kind::Source, s.place.clone());
-    (Draft { kind, name, span, parallelism, inputs: Vec::new(), inputs_whole: true, dead_letter, path }, spec)
+    (
+        Draft {
+            kind,
+            name,
+            span,
+            parallelism,
+            inputs: Vec::new(),
+            inputs_whole: true,
+            dead_letter,
+            path,
+            bucket: None,
+        },
+        spec,
+    )
 }
 
 /// Reports unknown keys. Where the connector is not known, a key of any is right.

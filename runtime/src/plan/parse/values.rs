@@ -66,6 +66,15 @@ pub(super) fn parse_duration(text: &str) -> Result<Duration, Fault> {
         .ok_or_else(|| Fault::new(format!("is {shown}, longer than 100 years"), "write a shorter duration"))
 }
 
+/// Reads a duration that does not come from a pipeline file.
+///
+/// # Errors
+///
+/// What is wrong with it, and the remedy, in one clause each.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text).map_err(|fault| format!("it {}: {}", fault.message, fault.help))
+}
+
 fn known_time_word(word: &str) -> Option<&'static str> {
     Some(match word.to_ascii_lowercase().as_str() {
         "us" | "µs" | "micro" | "micros" | "microsecond" | "microseconds" => "us",

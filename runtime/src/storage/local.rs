@@ -54,25 +54,57 @@ impl LocalRoot {
         ours.into_iter().try_for_each(sync)
     }
 
+    /// The names of the folders directly under a folder; none if it is not there.
+    pub(crate) fn folders(&self, folder: &Path) -> io::Result<Vec<String>> {
+        let entries = match std::fs::read_dir(self.resolve(folder)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                names.extend(entry.file_name().into_string().ok());
+            }
+        }
+        Ok(names)
+    }
+
     /// Makes the entry of an object durable.
     pub(crate) fn sync_folder_of(&self, object: &Path) -> io::Result<()> {
         let object = self.resolve(object);
         object.parent().map_or(Ok(()), sync)
     }
 
-    /// Removes temporary files, directly under a folder, of objects that `is_old` knows by their names.
-    pub(crate) fn sweep(&self, folder: &Path, is_old: impl Fn(&str) -> bool) -> io::Result<()> {
-        for file in std::fs::read_dir(self.resolve(folder))? {
+    /// The names and lengths of temporary files, directly under a folder, of objects that `is_old` knows by their names.
+    pub(crate) fn half_written(&self, folder: &Path, is_old: impl Fn(&str) -> bool) -> io::Result<Vec<(String, u64)>> {
+        let entries = match std::fs::read_dir(self.resolve(folder)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut found = Vec::new();
+        for file in entries {
             let file = file?;
             let name = file.file_name();
             let is_leftover = name.to_str().and_then(|name| name.split_once('#')).is_some_and(|(object, number)| {
                 !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) && is_old(object)
             });
-            if is_leftover {
-                match std::fs::remove_file(file.path()) {
-                    Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                    _ => {}
+            if let (true, Some(name)) = (is_leftover, name.to_str()) {
+                match file.metadata() {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    metadata => found.push((name.to_owned(), metadata?.len())),
                 }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Removes them.
+    pub(crate) fn sweep(&self, folder: &Path, is_old: impl Fn(&str) -> bool) -> io::Result<()> {
+        for (name, _) in self.half_written(folder, is_old)? {
+            match std::fs::remove_file(self.resolve(folder).join(name)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
             }
         }
         Ok(())

@@ -1,0 +1,101 @@
+//! Counts all records that come in, in two versions whose states are of different formats: version 1 keeps eight bytes, version 2 a
+//! text. Version 2 reads both. Each record that goes out says the version and the count so far.
+
+use std::cell::Cell;
+
+use exports::weir::plugin::{checkpoint, processor};
+use weir::plugin::types::{Batch, Column, Descriptor, Failure, FailureKind, Port, Progress, StateKind};
+use weir::plugin::{output, snapshots};
+
+wit_bindgen::generate!({ world: "stateful-operator", path: "../../../wit" });
+
+/// Which version it is; a test writes another digit over the one that the component holds.
+#[used]
+static VERSION: [u8; 18] = *b"versioned-version1";
+
+thread_local! {
+    static TOTAL: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Versioned;
+
+export!(Versioned);
+
+fn version() -> u32 {
+    let word: Vec<u8> = VERSION.iter().map(|byte| unsafe { std::ptr::read_volatile(byte) }).collect();
+    if word.ends_with(b"2") { 2 } else { 1 }
+}
+
+impl processor::Guest for Versioned {
+    fn describe() -> Descriptor {
+        let port = |name: &str| Port { name: name.to_owned(), summary: String::new(), keyed: false };
+        Descriptor {
+            name: "versioned".to_owned(),
+            version: format!("{}.0.0", version()),
+            summary: "counts records".to_owned(),
+            inputs: vec![port("in")],
+            outputs: vec![port("out")],
+            state: StateKind::Whole,
+            state_version: version(),
+            oldest_state_version: 1,
+            config_schema: None,
+            attributes: Vec::new(),
+        }
+    }
+
+    fn open(_config: String, _task: processor::TaskInfo) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn process(_port: u32, input: Batch) -> Result<Progress, Failure> {
+        let mut values = Column { offsets: vec![0], bytes: Vec::new(), nulls: Vec::new() };
+        for _ in &input.timestamps {
+            TOTAL.set(TOTAL.get() + 1);
+            let text = format!("{{\"version\":{},\"total\":{}}}", version(), TOTAL.get());
+            values.bytes.extend_from_slice(text.as_bytes());
+            values.offsets.push(values.bytes.len() as u32);
+        }
+        output::emit(0, &Batch { values, ..input });
+        Ok(Progress::Done)
+    }
+
+    fn advance(_watermark: i64) -> Result<Progress, Failure> {
+        Ok(Progress::Done)
+    }
+
+    fn wake() -> Result<Progress, Failure> {
+        Ok(Progress::Done)
+    }
+
+    fn finish(_port: u32) -> Result<Progress, Failure> {
+        Ok(Progress::Done)
+    }
+
+    fn resume() -> Result<Progress, Failure> {
+        Ok(Progress::Done)
+    }
+}
+
+impl checkpoint::Guest for Versioned {
+    fn snapshot(_epoch: u64, _mode: checkpoint::SnapshotMode) -> Result<Progress, Failure> {
+        let data = match version() {
+            1 => TOTAL.get().to_le_bytes().to_vec(),
+            _ => format!("total {}", TOTAL.get()).into_bytes(),
+        };
+        let target = snapshots::Segment { scope: snapshots::Scope::Subtask, kind: snapshots::SegmentKind::Base };
+        snapshots::write(target, &data);
+        Ok(Progress::Done)
+    }
+
+    fn restore(state_version: u32) -> Result<(), Failure> {
+        let invalid = || Failure { kind: FailureKind::Invalid, message: "this is not its state".to_owned() };
+        while let Some(chunk) = snapshots::read() {
+            let total = match state_version {
+                1 => chunk.data.try_into().ok().map(u64::from_le_bytes),
+                _ => std::str::from_utf8(&chunk.data).ok().and_then(|text| text.strip_prefix("total ")?.parse().ok()),
+            };
+            TOTAL.set(total.ok_or_else(invalid)?);
+        }
+        Ok(())
+    }
+}
