@@ -2,6 +2,9 @@
 //!
 //! The operator `count` with a number of keys of 8 bytes: a full snapshot into memory; one after 1 % of the keys changed; and a restore
 //! into a fresh instance. As a guest, and as the same code natively.
+//!
+//! And what does it cost where the guest has no code for it, and images of its memory are taken: one of 256 MiB, of which all is new, nothing
+//! has changed, or has changed what a batch changes.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use weir::flow::OperatorCode;
@@ -101,5 +104,55 @@ fn snapshots(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, snapshots);
+fn images(criterion: &mut Criterion) {
+    const BALLAST: u64 = 256 << 20;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    let component = weir_benches::component(&weir_benches::root().join("tests/guests/simple-count"));
+    let config = format!(r#"{{"ballast":{BALLAST}}}"#);
+    let code = runtime.block_on(weir_benches::guest(&component, &config));
+    let mut operator = runtime.block_on((code.open)(weir_benches::task())).expect("the operator opens");
+    runtime.block_on(count(operator.as_mut(), 0..100_000));
+    let mut epoch = 0;
+    let full = runtime.block_on(snapshot(operator.as_mut(), epoch, SnapshotMode::Full));
+    let mut group = criterion.benchmark_group("image");
+    group.sample_size(10).throughput(Throughput::Bytes(full.bytes()));
+    let modes = [
+        ("full", SnapshotMode::Full, 0),
+        ("unchanged", SnapshotMode::Incremental, 0),
+        ("a_batch", SnapshotMode::Incremental, 1024),
+    ];
+    for (name, mode, keys) in modes {
+        group.bench_function(name, |bencher| {
+            bencher.iter_custom(|rounds| {
+                let mut spent = std::time::Duration::ZERO;
+                for _ in 0..rounds {
+                    epoch += 1;
+                    runtime.block_on(count(operator.as_mut(), 0..keys));
+                    let clock = weir::clock::Clock::system();
+                    runtime.block_on(snapshot(operator.as_mut(), epoch, mode));
+                    spent += clock.elapsed();
+                }
+                spent
+            });
+        });
+    }
+    group.bench_function("restore", |bencher| {
+        bencher.iter_custom(|rounds| {
+            let mut spent = std::time::Duration::ZERO;
+            for _ in 0..rounds {
+                let chunks = full.0.clone();
+                runtime.block_on(async {
+                    let mut operator = (code.open)(weir_benches::task()).await.expect("the operator opens");
+                    let clock = weir::clock::Clock::system();
+                    operator.restore(1, chunks).await.expect("it fits");
+                    spent += clock.elapsed();
+                });
+            }
+            spent
+        });
+    });
+    group.finish();
+}
+
+criterion_group!(benches, snapshots, images);
 criterion_main!(benches);

@@ -52,6 +52,8 @@
 //!
 //! Power may go instead of the process: see `storage/local.rs` for what a local disk needs.
 
+#[cfg(test)]
+pub(crate) mod auditor;
 mod compress;
 mod content;
 mod cut;
@@ -60,6 +62,8 @@ mod diff;
 mod envelope;
 mod error;
 mod export;
+#[cfg(test)]
+pub(crate) mod faulty;
 mod gc;
 mod holdings;
 mod inspect;
@@ -76,14 +80,14 @@ mod segment;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
 pub use content::{ChunkContent, StateContent, state_content};
 pub use diff::{Difference, diff};
 pub use error::{Cause, CheckpointError, PublishError, Superseder};
-pub use export::{ExportFile, Exported, check_job, export_savepoint, import, open_export};
+pub use export::{ExportFile, Exported, check_import, check_job, export_savepoint, import, open_export};
 pub use gc::{Collected, Swept, collect, sweep};
 pub use holdings::Holdings;
 pub use inspect::{EntryKind, EntrySummary, Report, history, read_manifest, verify};

@@ -26,4 +26,6 @@ mod offload;
 pub mod plan;
 pub mod plugin;
 pub mod pointer;
+#[cfg(test)]
+pub(crate) mod simulation;
 pub mod storage;

@@ -86,12 +86,15 @@ pub fn nested(inner: &[u8], also: &[&str]) -> Vec<u8> {
     outer.section(&RawSection { id: 4, data: inner });
     let mut instances = ComponentInstanceSection::new();
     for _ in 0..2 {
-        let arguments =
-            imports.iter().zip(0..).map(|(name, index)| (name.as_str(), ComponentExportKind::Instance, index));
-        instances.instantiate(0, arguments.collect::<Vec<_>>());
+        let arguments = imports
+            .iter()
+            .zip(0..imports.len() as u32)
+            .map(|(name, index)| (name.as_str(), ComponentExportKind::Instance, index));
+        instances.instantiate(0, arguments);
     }
     for _ in also {
-        instances.export_items::<&str, [(&str, ComponentExportKind, u32); 0]>([]);
+        let nothing: [(&str, ComponentExportKind, u32); 0] = [];
+        instances.export_items(nothing);
     }
     outer.section(&instances);
     let (count, empty) = (imports.len() as u32, also.len() as u32);

@@ -301,7 +301,6 @@ fn another_shape_than_that_of_the_checkpoint_is_refused_by_name() {
     assert_eq!(running.wait().0, 0);
     let text = fs::read_to_string(place.path().join("pipeline.toml")).expect("the pipeline is there");
     for (from, to, part) in [
-        ("parallelism = 2\n\n[sink", "parallelism = 3\n\n[sink", "count"),
         ("[operator.count]", "key_groups = 64\n[operator.count]", "key groups"),
         ("operator.count]", "operator.tally]", "count"),
     ] {

@@ -30,7 +30,7 @@ fn blocks<'a>(page: &'a str, language: &str) -> Vec<(&'a str, &'a str)> {
 
 #[test]
 fn every_pipeline_in_the_documentation_parses() {
-    for name in ["README.md", "docs/pipeline.md", "docs/stores.md", "docs/sinks.md"] {
+    for name in ["README.md", "docs/pipeline.md", "docs/replay.md", "docs/sinks.md", "docs/stores.md"] {
         let page = read(name);
         let mut complete = 0;
         for (mark, text) in blocks(&page, "toml") {
@@ -46,7 +46,7 @@ fn every_pipeline_in_the_documentation_parses() {
             }
             assert!(faults.is_empty(), "{name}:\n{text}\n{faults:#?}");
         }
-        assert!(complete > 0, "{name} shows a whole pipeline");
+        assert!(complete > 0 || name == "docs/replay.md", "{name} shows a whole pipeline");
     }
 }
 

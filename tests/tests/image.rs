@@ -138,6 +138,19 @@ async fn a_component_of_components_does_so_too() {
     }
 }
 
+/// For components of toolchains that are not at hand in every run: `WEIR_COMPONENT=op.wasm cargo test … -- --ignored another_toolchain`.
+#[tokio::test]
+#[ignore = "by hand, with a component that counts by key"]
+async fn a_component_of_another_toolchain_does_so_too() {
+    let path = std::env::var_os("WEIR_COMPONENT").expect("WEIR_COMPONENT names a component");
+    let host = host();
+    let plugin = host.load(&fs::read(path).expect("it can be read")).await.expect("it is a plugin");
+    assert!(plugin.takes_images());
+    for seed in 20..22 {
+        is_not_disturbed(&plugin, seed).await;
+    }
+}
+
 #[tokio::test]
 async fn after_the_first_an_image_costs_what_has_changed() {
     let host = host();

@@ -389,7 +389,7 @@ async fn state_that_was_written_is_restored_and_a_snapshot_may_take_several_call
 }
 
 #[tokio::test]
-async fn without_snapshot_code_there_is_nothing_to_save_and_state_is_refused_by_name() {
+async fn without_snapshot_code_state_is_an_image_and_without_state_there_is_nothing_to_save() {
     let host = host(2);
     let plugin = host.load(&guest("plain")).await.expect("the plain guest is a plugin");
     assert!(!plugin.has_snapshot_code());
@@ -406,8 +406,12 @@ async fn without_snapshot_code_there_is_nothing_to_save_and_state_is_refused_by_
 
     let plugin = host.load(&told_to("plain", "plain-state=", "some")).await.expect("it is a plugin");
     let mut operator = plugin.open(&limits(), &serde_json::Value::Null, &task("node")).await.expect("opens");
-    let error = operator.snapshot(Epoch(1), SnapshotMode::Full, &mut chunks).await.expect_err("state would be lost");
-    assert!(error.to_string().contains("cannot save state"), "{error}");
+    assert!(operator.snapshot(Epoch(1), SnapshotMode::Full, &mut chunks).await.expect("its memory is saved"));
+    let image =
+        |(scope, kind, _): &(Scope, SegmentKind, Vec<u8>)| (*scope, *kind) == (Scope::Subtask, SegmentKind::Base);
+    assert!(!chunks.0.is_empty() && chunks.0.iter().all(image), "{:?}", chunks.0.len());
+    let error = operator.restore(0, vec![chunk("x")]).await.expect_err("this is no image");
+    assert!(matches!(&error, OperatorError::Unfit(what) if what.contains("no image")), "{error}");
 }
 
 #[tokio::test]

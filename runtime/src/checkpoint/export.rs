@@ -356,12 +356,7 @@ pub async fn import(
 ) -> Result<JobId, CheckpointError> {
     let path = &export.path;
     let failed = |source: std::io::Error| export_error(path, "it cannot be read", Some(source.into()));
-    check_job(export, job)?;
-    let n = match Identity::current(store, job).await? {
-        None => 1,
-        Some(identity) if fresh => identity.n + 1,
-        Some(_) => return Err(CheckpointError::Exists { job: job.to_owned(), file: path.display().to_string() }),
-    };
+    let n = check_import(store, job, export, fresh).await?;
     let job_store = JobStore::new(store, job, JobId(store.nonce()?));
     job_store.prepare()?;
     let mut file = File::open(path).await.map_err(failed)?;
@@ -389,6 +384,21 @@ pub async fn import(
     match begin_history(job_store, n, Some(manifest), clock).await? {
         Some(_) => Ok(job_id),
         None => Err(CheckpointError::Contended { job: job.to_owned(), attempts: 1 }),
+    }
+}
+
+/// Refuses what [`import`] would refuse: a file of another job, and one that would leave a history that is not to be left. Gives the
+/// number of the history that it would begin.
+///
+/// # Errors
+///
+/// Those of [`import`].
+pub async fn check_import(store: &Store, job: &str, export: &ExportFile, fresh: bool) -> Result<u64, CheckpointError> {
+    check_job(export, job)?;
+    match Identity::current(store, job).await? {
+        None => Ok(1),
+        Some(identity) if fresh => Ok(identity.n + 1),
+        Some(_) => Err(CheckpointError::Exists { job: job.to_owned(), file: export.path.display().to_string() }),
     }
 }
 

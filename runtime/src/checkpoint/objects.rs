@@ -278,6 +278,15 @@ impl Store {
             if put.is_ok() {
                 return Ok(Created::Written);
             }
+            #[cfg(test)]
+            if let Err(object_store::Error::AlreadyExists { .. }) = put {
+                if crate::simulation::mutant(crate::simulation::Mutant::ExistsMeansLost) {
+                    return Ok(Created::Theirs(bytes.clone()));
+                }
+                if crate::simulation::mutant(crate::simulation::Mutant::ExistsMeansWritten) {
+                    return Ok(Created::Written);
+                }
+            }
             last = put.err().map(Into::into);
             let found = self.read(path, OBJECT_BYTES_MAX).await;
             let seen = match &found {
@@ -578,6 +587,15 @@ impl JobStore {
     ///
     /// May be repeated: the name stands for the content. It is written even if it is there already (I8).
     pub async fn put_pack(&self, pack: &Pack) -> Result<(), CheckpointError> {
+        #[cfg(test)]
+        if crate::simulation::mutant(crate::simulation::Mutant::ManifestBeforePack)
+            && tokio::runtime::Handle::try_current().is_ok()
+        {
+            let (store, path, payload) = (self.store.clone(), self.pack(&pack.name), pack.payload.clone());
+            tokio::spawn(async move { store.put(&path, payload).await });
+            self.durable.lock().unwrap_or_else(PoisonError::into_inner).insert(pack.name.clone());
+            return Ok(());
+        }
         // A pack without chunks only says what is cleared: no manifest ever names it. And one that is carried by its name is no object.
         if pack.chunks > 0 && pack.name.inline().is_none() {
             self.store.put(&self.pack(&pack.name), pack.payload.clone()).await?;

@@ -12,7 +12,7 @@ use super::socket::{Found, JobKey, find};
 use crate::checkpoint::{Store, look_for};
 use crate::error::{Error, ErrorKind};
 use crate::job::{Answer, Change, Request, Status};
-use crate::plan::duration;
+use crate::plan::{CheckpointSpec, duration};
 
 /// Which job a command is about.
 #[derive(Debug, Args)]
@@ -23,6 +23,9 @@ pub(super) struct TargetArgs {
     /// The URL of the store, with the name of a job instead of a pipeline file
     #[arg(long, value_name = "URL")]
     store: Option<String>,
+    /// An option of the store, with --store, as in checkpoint.store_options; may be repeated
+    #[arg(long = "store-option", requires = "store", value_name = "KEY=VALUE", value_parser = super::inspect::parse_option)]
+    store_options: Vec<(String, String)>,
     /// Answer in JSON
     #[arg(long)]
     pub(super) json: bool,
@@ -30,7 +33,7 @@ pub(super) struct TargetArgs {
 
 /// The job of a command: where it keeps its checkpoints, and its name.
 pub(super) struct Target {
-    store: String,
+    checkpoint: CheckpointSpec,
     dir: PathBuf,
     pub(super) job: String,
     /// The pipeline file, if one was named.
@@ -41,21 +44,23 @@ impl TargetArgs {
     pub(super) fn find(&self) -> Result<Target, Error> {
         if let Some(store) = &self.store {
             let dir = std::env::current_dir().unwrap_or_default();
-            return Ok(Target { store: store.clone(), dir, job: self.target.clone(), pipeline: None });
+            let store_options = self.store_options.iter().cloned().collect();
+            let checkpoint = CheckpointSpec { store: store.clone(), store_options, ..CheckpointSpec::default() };
+            return Ok(Target { checkpoint, dir, job: self.target.clone(), pipeline: None });
         }
         let path = PathBuf::from(&self.target);
         let (_, spec) = read_spec(&path).map_err(|fault| {
             let error = Error::from(fault);
             if path.exists() { error } else { error.help("name a pipeline file, or a job and its --store") }
         })?;
-        Ok(Target { store: spec.checkpoint.store, dir: spec.dir, job: spec.name, pipeline: Some(path) })
+        Ok(Target { checkpoint: spec.checkpoint, dir: spec.dir, job: spec.name, pipeline: Some(path) })
     }
 }
 
 impl Target {
     /// Where its process is found.
     fn key(&self) -> JobKey {
-        JobKey::new(&self.store, &self.dir, &self.job)
+        JobKey::new(&self.checkpoint.place(), &self.dir, &self.job)
     }
 
     /// The process that runs it on this machine.
@@ -72,15 +77,15 @@ impl Target {
 
     /// Its store. A folder that is not there is not made.
     pub(super) fn open_store(&self) -> Result<Store, Error> {
-        if let Some(path) = self.store.strip_prefix("file://")
+        if let Some(path) = self.checkpoint.store.strip_prefix("file://")
             && !self.dir.join(path).is_dir()
         {
-            let message = format!("job {:?} never ran: there is no store at {:?}", self.job, self.store);
+            let message = format!("job {:?} never ran: there is no store at {:?}", self.job, self.checkpoint.store);
             return Err(
                 Error::new(ErrorKind::Usage, message).help("check the name of the job and the address of the store")
             );
         }
-        Ok(Store::open(&self.store, &self.dir)?)
+        Ok(Store::open_with(&self.checkpoint.store, &self.dir, &self.checkpoint.store_options)?)
     }
 }
 

@@ -216,7 +216,7 @@ struct Line<'a> {
     what: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     port: Option<&'a str>,
-    /// The processing time of a call, in microseconds since the Unix epoch.
+    /// The processing time of a call that looked at it, in microseconds since the Unix epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     now: Option<Timestamp>,
     /// Of `advance`, in microseconds since the Unix epoch.
@@ -349,7 +349,7 @@ impl Printer {
                 self.records(state, &mut line, batch, &[]);
             }
             Seen::Called(call, now, out) => {
-                (line.kind, line.now) = (kind(call), Some(now));
+                (line.kind, line.now) = (kind(call), now);
                 match call {
                     OperatorCall::Process(port, _) | OperatorCall::Finish(port) => line.port = self.input(port),
                     OperatorCall::Advance(watermark) => line.watermark = Some(watermark),

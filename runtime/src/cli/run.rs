@@ -15,7 +15,7 @@ use super::pipeline::{Pipeline, PipelineFault, open_store};
 use super::progress::Progress;
 use super::socket::{JobKey, Server};
 use super::start_from::{FromArgs, Origin, StateReport};
-use crate::checkpoint::{Start, Store, import, look_for};
+use crate::checkpoint::{Start, Store, check_import, import, look_for};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::job::{Control, Job, Outcome, RunOptions};
@@ -75,6 +75,7 @@ impl RunArgs {
                 let fit = job.fit(&export.manifest, false, &drop_state);
                 fit.check()?;
                 fit.check_dropped()?;
+                check_import(&job.store, &job.spec.name, &export, self.fresh).await?;
                 job.check_unowned().await?;
                 let id = import(&job.store, &job.spec.name, &export, self.fresh, &job.clock).await?;
                 tracing::info!(savepoint = export.name, %id, "a new history begins with checkpoint {}", export.manifest.epoch);
@@ -103,7 +104,7 @@ impl RunArgs {
         let progress = Progress::new(&job.plan, &job.metrics, &job.clock);
         let (stopper, stop) = watch::channel(false);
         let (control, requests) = Control::channel();
-        let key = JobKey::new(&job.spec.checkpoint.store, &job.spec.dir, &job.spec.name);
+        let key = JobKey::new(&job.spec.checkpoint.place(), &job.spec.dir, &job.spec.name);
         let server = Server::start(&key, control).await;
         let run = job.run_with(RunOptions { start, drop_state, stop, requests });
         tokio::pin!(run);

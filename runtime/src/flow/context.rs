@@ -43,8 +43,8 @@ pub struct FlowContext {
 pub enum Seen<'a> {
     /// A source gave records, or put some aside as dead letters.
     Gave(OutPort, &'a Batch),
-    /// An operator was called at a processing time, and said this.
-    Called(OperatorCall<'a>, Timestamp, &'a Output),
+    /// An operator was called, and said this; at a processing time, if it looked at that.
+    Called(OperatorCall<'a>, Option<Timestamp>, &'a Output),
     /// A sink got records on a port.
     Received(u32, &'a Batch),
 }

@@ -138,7 +138,8 @@ impl OperatorStage {
             }
         }
         if let Some(tap) = &context.tap {
-            tap.note(task, Seen::Called(call, self.now, &out));
+            let seen = self.operator.looked_at_time().then_some(self.now);
+            tap.note(task, Seen::Called(call, seen, &out));
         }
         self.wake_at = match (self.wake_at, out.wake_at) {
             (Some(kept), Some(asked)) => Some(kept.min(asked)),

@@ -144,7 +144,11 @@ impl Uploader {
             let event = match durable {
                 Ok(event) => event,
                 Err(reason) => {
-                    self.status.send_modify(|status| status.is_lost = true);
+                    #[cfg(test)]
+                    let forgets = crate::simulation::mutant(crate::simulation::Mutant::FailedDeltasForgotten);
+                    #[cfg(not(test))]
+                    let forgets = false;
+                    self.status.send_modify(|status| status.is_lost = !forgets);
                     Event::Declined { task, epoch, reason }
                 }
             };

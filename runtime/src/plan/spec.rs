@@ -74,6 +74,33 @@ pub struct CheckpointSpec {
     pub inline: u64,
 }
 
+impl Default for CheckpointSpec {
+    fn default() -> Self {
+        Self {
+            store: "file://./.weir".into(),
+            store_options: StoreOptions::default(),
+            interval: Duration::from_secs(1),
+            timeout: Duration::from_secs(60),
+            min_pause: Duration::ZERO,
+            tolerated_failures: 3,
+            retain: 3,
+            upload_memory: 256 << 20,
+            uploads: 4,
+            inline: 32 << 10,
+        }
+    }
+}
+
+impl CheckpointSpec {
+    /// What tells this store from others: its URL, and the server where one is named.
+    pub fn place(&self) -> String {
+        match self.store_options.get("endpoint") {
+            Some(endpoint) => format!("{} at {endpoint}", self.store),
+            None => self.store.clone(),
+        }
+    }
+}
+
 /// `[restart]`.
 #[derive(Clone, Debug)]
 pub struct RestartSpec {

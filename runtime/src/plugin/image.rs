@@ -201,7 +201,8 @@ impl Image {
                 let bytes = list.as_le_slice(&*store);
                 for (page, bytes) in (page_of(start)..).zip(bytes.chunks_exact(PAGE_BYTES)) {
                     let noted = hashes.note(number, page, bytes);
-                    if if is_base { !noted.zero } else { noted.changed } {
+                    let wanted = if is_base { !noted.zero } else { noted.changed };
+                    if wanted {
                         sink.pages.push(number as u32, page, bytes);
                     }
                 }

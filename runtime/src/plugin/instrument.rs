@@ -96,6 +96,11 @@ pub(super) fn instrument(component: &[u8]) -> Result<Vec<u8>, Refusal> {
     }
 }
 
+/// Whether a component has the export of its own that instrumenting adds.
+pub(super) fn exports_reserved(component: &[u8]) -> bool {
+    component::exports_reserved(component).unwrap_or(true)
+}
+
 /// A section of a module or a component: its number, and its content with its place.
 struct Section<'a> {
     id: u8,

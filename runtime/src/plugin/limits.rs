@@ -166,10 +166,14 @@ impl Meter {
 impl ResourceLimiter for Meter {
     fn memory_growing(&mut self, current: usize, desired: usize, maximum: Option<usize>) -> wasmtime::Result<bool> {
         let grown = self.memory_bytes.saturating_add(desired.saturating_sub(current) as u64);
-        let limit = self.limits.memory_bytes.min(maximum.map_or(u64::MAX, |bytes| bytes as u64));
-        if grown > limit || desired as u64 > limit {
-            let setting = if limit == self.limits.memory_bytes { "memory" } else { "" };
-            return Err(Breach::bytes("memory", limit, grown.max(desired as u64), setting).into());
+        if grown > self.limits.memory_bytes {
+            return Err(Breach::bytes("memory", self.limits.memory_bytes, grown, "memory").into());
+        }
+        // Its own, which says nothing about the others.
+        if let Some(maximum) = maximum
+            && desired > maximum
+        {
+            return Err(Breach::bytes("memory", maximum as u64, desired as u64, "").into());
         }
         self.memory_bytes = grown;
         Ok(true)
@@ -368,6 +372,16 @@ mod tests {
         let error = meter.memory_growing(1 << 19, (1 << 19) + 65_536, None).expect_err("a third would be too much");
         let error = operator_error("process", &error, 0, None);
         assert_eq!(error.to_string(), "plugin crossed its limit of 1 MiB memory in process: 1088 KiB");
+    }
+
+    #[test]
+    fn the_maximum_of_one_memory_is_not_that_of_all() {
+        let mut meter = Meter::new(LimitsSpec::default());
+        assert!(meter.memory_growing(0, 2 << 16, Some(2 << 16)).is_ok_and(|grow| grow));
+        assert!(meter.memory_growing(0, 2 << 16, Some(2 << 16)).is_ok_and(|grow| grow));
+        let error = meter.memory_growing(2 << 16, 3 << 16, Some(2 << 16)).expect_err("more than its own maximum");
+        let text = operator_error("process", &error, 0, None).to_string();
+        assert_eq!(text, "plugin crossed its limit of 128 KiB memory in process: 192 KiB");
     }
 
     #[test]

@@ -135,8 +135,10 @@ impl PluginHost {
         let instance = Instance::new(&code, Call::Describe, limits, log, TaskMetrics::default()).await;
         let said = instance.map_err(PluginError::Describe)?.describe().await.map_err(PluginError::Describe)?;
         let descriptor = describe::check(said).map_err(PluginError::Descriptor)?;
-        if descriptor.state != StateKind::Stateless && code.checkpoint.is_none() && code.accessors.is_none() {
-            // It was compiled as it is: either this cannot be instrumented, or there is nothing in it that could be state.
+        let needs_images = descriptor.state != StateKind::Stateless && code.checkpoint.is_none();
+        if needs_images && (code.accessors.is_none() || instrument::exports_reserved(bytes)) {
+            // It was compiled as it is: either this cannot be instrumented, or there is nothing in it that could be state. What
+            // looks like accessors and was in it before is not ours.
             match instrument::instrument(bytes) {
                 Ok(_) => code.accessors = Some(Accessors::default()),
                 Err(refusal) => return Err(PluginError::Image(refusal)),

@@ -253,17 +253,19 @@ fn every_flipped_byte_and_every_cut_of_a_file_is_found_and_nothing_is_imported()
     let (_from, file) = exported();
     let whole = std::fs::read(&file).unwrap();
     let bad = file.with_extension("bad");
-    for at in 0..whole.len() {
-        let mut bytes = whole.clone();
-        bytes[at] ^= 0x10;
-        std::fs::write(&bad, bytes).unwrap();
-        let error = tokio_run(open_export(&bad)).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::State, "byte {at}: {error}");
-    }
-    for length in (0..whole.len()).step_by(7) {
-        std::fs::write(&bad, &whole[..length]).unwrap();
-        assert!(tokio_run(open_export(&bad)).is_err(), "cut at {length}");
-    }
+    tokio_run(async {
+        for at in 0..whole.len() {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 0x10;
+            std::fs::write(&bad, bytes).unwrap();
+            let error = open_export(&bad).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::State, "byte {at}: {error}");
+        }
+        for length in (0..whole.len()).step_by(7) {
+            std::fs::write(&bad, &whole[..length]).unwrap();
+            assert!(open_export(&bad).await.is_err(), "cut at {length}");
+        }
+    });
     std::fs::write(&bad, [&whole[..], b"x"].concat()).unwrap();
     assert!(tokio_run(open_export(&bad)).is_err());
     assert!(tokio_run(open_export(Path::new("/nowhere/s.save"))).is_err());

@@ -77,6 +77,7 @@ fn manifest(scope: impl Fn(u32) -> Scope) -> Manifest {
                     inputs: Vec::new(),
                     state: InboxState { inputs: Vec::new(), watermark: NO_TIME },
                     wake_at: None,
+                    host: HostCut::default(),
                 },
             };
             let segments = if planned.name.as_str() == "op" { vec![segment(subtask)] } else { Vec::new() };

@@ -11,7 +11,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The unit of change, in bytes. A quarter of what many systems call a page would find no less to write: guests change what lies together.
+/// The unit of change, in bytes: what memory is managed in by the machines that this runs on.
 pub(super) const PAGE_BYTES: usize = 4096;
 
 /// The most pages of a chunk: 256 KiB, as `wit/snapshots.wit` recommends.

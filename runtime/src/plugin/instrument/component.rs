@@ -147,6 +147,18 @@ pub(super) fn rewrite(bytes: &[u8], outer: &mut Vec<Frame>) -> Result<Rewritten,
     Ok(Rewritten { bytes: to, has_state })
 }
 
+/// Whether the component itself exports what is to be added.
+pub(super) fn exports_reserved(bytes: &[u8]) -> Result<bool, Refusal> {
+    for section in sections(bytes)?.iter().filter(|section| section.id == id::EXPORT) {
+        for export in ComponentExportSectionReader::new(section.reader())? {
+            if export?.name.name == EXPORT {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
 /// The frame of the component that is being read. There is one: `rewrite` has pushed it.
 fn top(frames: &mut [Frame]) -> &mut Frame {
     frames.last_mut().expect("a component is being read")

@@ -4,7 +4,7 @@
 use std::cell::Cell;
 
 use exports::weir::plugin::{checkpoint, processor};
-use weir::plugin::types::{Batch, Column, Descriptor, Failure, FailureKind, Port, Progress, StateKind};
+use weir::plugin::types::{Batch, Descriptor, Failure, FailureKind, Port, Progress, StateKind};
 use weir::plugin::{output, snapshots};
 
 wit_bindgen::generate!({ world: "stateful-operator", path: "../../../wit" });
@@ -48,14 +48,14 @@ impl processor::Guest for Versioned {
     }
 
     fn process(_port: u32, input: Batch) -> Result<Progress, Failure> {
-        let mut values = Column { offsets: vec![0], bytes: Vec::new(), nulls: Vec::new() };
+        let (mut value_offsets, mut values) = (vec![0], Vec::new());
         for _ in &input.timestamps {
             TOTAL.set(TOTAL.get() + 1);
             let text = format!("{{\"version\":{},\"total\":{}}}", version(), TOTAL.get());
-            values.bytes.extend_from_slice(text.as_bytes());
-            values.offsets.push(values.bytes.len() as u32);
+            values.extend_from_slice(text.as_bytes());
+            value_offsets.push(values.len() as u32);
         }
-        output::emit(0, &Batch { values, ..input });
+        output::emit(0, &Batch { value_offsets, values, value_nulls: Vec::new(), ..input });
         Ok(Progress::Done)
     }
 
