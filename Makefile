@@ -20,7 +20,7 @@ GUEST_MANIFESTS := plugins/Cargo.toml benches/guests/Cargo.toml $(wildcard tests
 export CARGO_TARGET_DIR := $(TARGET)
 export RUST_BACKTRACE ?= 1
 
-.PHONY: build demo test wasm-target weir plugins check-format check-lints check-docs test-native test-plugins clean-demo help
+.PHONY: build demo test wasm-target weir plugins check-format check-lints check-docs test-native test-plugins simulate clean-demo help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -47,7 +47,7 @@ clean-demo: ## forget what the demo made
 	rm -rf $(TARGET)/demo
 
 # In the order in which a mistake shows soonest.
-test: check-format check-lints check-docs build test-native test-plugins ## everything that CI runs
+test: check-format check-lints check-docs build test-native simulate test-plugins ## everything that CI runs
 
 check-format:
 	cargo fmt --all --check
@@ -62,6 +62,11 @@ check-docs:
 
 test-native: build
 	cargo test --release --workspace --no-fail-fast
+
+# `test-native` runs a few seeds and every mutant; this runs many, on all cores, and prints how often each situation came up.
+simulate: ## thousands of seeds of the simulations
+	WEIR_JOB_SEEDS=$${WEIR_JOB_SEEDS:-5000} WEIR_PROTOCOL_SEEDS=$${WEIR_PROTOCOL_SEEDS:-5000} \
+	  cargo test --release --package weir --lib every_seed_of_the -- --nocapture --test-threads 1
 
 test-plugins:
 	CARGO_TARGET_DIR=$(GUEST_TARGET) cargo test --release --workspace --no-fail-fast --manifest-path plugins/Cargo.toml

@@ -14,8 +14,15 @@ pub struct Clock(Kind);
 
 #[derive(Clone, Debug)]
 enum Kind {
-    System { start: Instant },
+    System {
+        start: Instant,
+    },
     Manual(Arc<AtomicI64>),
+    #[cfg(test)]
+    Paused {
+        began: Timestamp,
+        start: tokio::time::Instant,
+    },
 }
 
 impl Clock {
@@ -30,6 +37,12 @@ impl Clock {
         Self(Kind::Manual(Arc::new(AtomicI64::new(start))))
     }
 
+    /// The virtual time of tokio's runtime, which began at `began`, for the simulation.
+    #[cfg(test)]
+    pub(crate) fn paused(began: Timestamp) -> Self {
+        Self(Kind::Paused { began, start: tokio::time::Instant::now() })
+    }
+
     /// Microseconds since the Unix epoch. May jump when the operating system's clock is set.
     #[allow(clippy::disallowed_methods)]
     pub fn now(&self) -> Timestamp {
@@ -38,6 +51,8 @@ impl Clock {
                 .duration_since(UNIX_EPOCH)
                 .map_or(0, |since| i64::try_from(since.as_micros()).unwrap_or(i64::MAX)),
             Kind::Manual(now) => now.load(Ordering::SeqCst),
+            #[cfg(test)]
+            Kind::Paused { began, start } => began + i64::try_from(start.elapsed().as_micros()).unwrap_or(i64::MAX),
         }
     }
 
@@ -47,6 +62,8 @@ impl Clock {
         match &self.0 {
             Kind::System { start } => start.elapsed(),
             Kind::Manual(now) => Duration::from_micros(now.load(Ordering::SeqCst).max(0).cast_unsigned()),
+            #[cfg(test)]
+            Kind::Paused { start, .. } => start.elapsed(),
         }
     }
 

@@ -44,6 +44,10 @@ pub fn open_source(
     context: &TaskContext,
     positions: &[SplitPosition],
 ) -> Result<Box<dyn Source>, ConnectorError> {
+    #[cfg(test)]
+    if let Some(place) = crate::simulation::place() {
+        return Ok(place.open_source(context, positions));
+    }
     Ok(match &spec.connector {
         SourceConnector::File(file) => {
             Box::new(file_source::FileSource::open(spec, file, dir, context, positions)?) as Box<dyn Source>
@@ -59,6 +63,10 @@ pub fn open_source(
 /// [`ConnectorErrorKind::Mismatch`] if the destination belongs to another job or node;
 /// [`ConnectorErrorKind::Transient`] if it could not be made ready.
 pub async fn open_sink(spec: &SinkSpec, dir: &Path, context: &TaskContext) -> Result<Box<dyn Sink>, ConnectorError> {
+    #[cfg(test)]
+    if let Some(place) = crate::simulation::place() {
+        return Ok(place.open_sink(context));
+    }
     Ok(match &spec.connector {
         SinkConnector::File(file) => Box::new(file_sink::FileSink::open(file, dir, context)?) as Box<dyn Sink>,
         SinkConnector::Object(object) => Box::new(object::ObjectSink::open(object, dir, context).await?),
@@ -75,6 +83,10 @@ pub async fn open_sink(spec: &SinkSpec, dir: &Path, context: &TaskContext) -> Re
 ///
 /// [`ConnectorErrorKind::Transient`] if the path of the sink cannot be made absolute.
 pub fn committer(spec: &SinkSpec, dir: &Path, job: JobId) -> Result<Option<Box<dyn Committer>>, ConnectorError> {
+    #[cfg(test)]
+    if let Some(place) = crate::simulation::place() {
+        return Ok(Some(place.committer(job)));
+    }
     Ok(match &spec.connector {
         SinkConnector::File(file) => Some(Box::new(file_commit::FileCommitter::new(file, dir, job)?)),
         SinkConnector::Object(object) => Some(Box::new(object::ObjectCommitter::new(object, dir, job)?)),
@@ -85,6 +97,10 @@ pub fn committer(spec: &SinkSpec, dir: &Path, job: JobId) -> Result<Option<Box<d
 /// What publishes committables, or gives them up, without knowing the pipeline that made them: they say themselves where they
 /// go. It collects nothing.
 pub fn committer_of(committables: &[Committable], job: JobId) -> Box<dyn Committer> {
+    #[cfg(test)]
+    if let Some(place) = crate::simulation::place() {
+        return place.committer(job);
+    }
     if committables.iter().any(|committable| object::is_committable(&committable.data)) {
         Box::new(object::ObjectCommitter::anywhere(job))
     } else {
@@ -150,7 +166,8 @@ pub trait Source: Send {
     fn positions(&self) -> Vec<SplitPosition>;
 
     /// How the last poll came to what it gave, in the source's own words for [`repeat`](Self::repeat): whatever its
-    /// position depends on beyond the number of records. Empty where that number says it all. Asked once after each poll.
+    /// position depends on beyond the number of records. Empty where that number says it all. Asked once after each poll, and once
+    /// before the first.
     fn trace(&mut self) -> Vec<u8> {
         Vec::new()
     }

@@ -22,7 +22,10 @@ pub mod flow;
 pub mod job;
 pub mod metrics;
 pub mod model;
+mod offload;
 pub mod plan;
 pub mod plugin;
 pub mod pointer;
+#[cfg(test)]
+pub(crate) mod simulation;
 pub mod storage;

@@ -46,11 +46,17 @@ pub struct StoreFault {
     pub fault: String,
     /// The remedy.
     pub help: String,
+    /// What was written may be a secret: it is not to be shown.
+    pub secret: bool,
 }
 
 impl StoreFault {
     fn new(fault: impl Into<String>, help: impl Into<String>) -> Self {
-        Self { fault: fault.into(), help: help.into() }
+        Self { fault: fault.into(), help: help.into(), secret: false }
+    }
+
+    fn secret(self) -> Self {
+        Self { secret: true, ..self }
     }
 }
 

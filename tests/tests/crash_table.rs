@@ -62,7 +62,7 @@ type Process = Arc<AtomicU32>;
 
 impl Case {
     fn new(sinks: &[(&'static str, Sink)], settings: &str) -> Self {
-        Self::paced(sinks, settings, 2_000)
+        Self::paced(sinks, settings, 1_000)
     }
 
     /// `rate` records a second: from start to end `RECORDS / rate` seconds, whatever happens meanwhile.
@@ -469,7 +469,7 @@ fn a_chunk_is_missing_or_corrupt_then_the_checkpoint_is_refused_by_name_and_an_o
     for sink in SINKS {
         for garble in [false, true] {
             let case = Case::one(sink);
-            case.killed(4, marker, Fate::KillsAfter);
+            case.killed(3, marker, Fate::KillsAfter);
             let checkpoints = case.checkpoints();
             let [.., (older, true), (tip, true)] = checkpoints[..] else { panic!("{checkpoints:?}") };
             // A pack of the tip's own epoch.

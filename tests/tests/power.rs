@@ -16,6 +16,8 @@ mod disk;
 mod image;
 #[path = "power/loss.rs"]
 mod loss;
+#[path = "power/objects.rs"]
+mod objects;
 #[path = "power/place.rs"]
 mod place;
 #[path = "power/promises.rs"]

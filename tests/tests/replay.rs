@@ -176,6 +176,7 @@ fn code(plugin: &Plugin, grants: Grants, config: Value) -> OperatorCode {
     OperatorCode {
         descriptor: plugin.descriptor().clone(),
         digest,
+        image: plugin.takes_images().then_some(weir::plugin::IMAGE_VERSION),
         open: Arc::new(move |task| {
             let (plugin, config) = (plugin.clone(), config.clone());
             async move { plugin.open(&weir::plan::LimitsSpec::default(), &config, &task).await }.boxed()
@@ -254,3 +255,30 @@ async fn a_guest_that_reads_a_real_clock_is_found_whether_the_grant_is_shown_or_
         }
     }
 }
+
+/// An image of memory comes out again page by page: the same calls leave the same memory, also after an instance was put back from an image.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn epochs_of_an_operator_without_snapshot_code_come_out_again() {
+    let host = PluginHost::new(HostOptions::default()).unwrap();
+    let plugin = host.load(&guest("simple-count")).await.unwrap();
+    let text = TEXT
+        .replace("plugin = \"sees\"\ninputs = [{ from = \"before\", exchange = \"rebalance\" }]\nGRANTS", KEYED)
+        .replace("from = \"looks\", exchange = \"rebalance\"", "from = \"looks\"");
+    let looks = code(&plugin, Grants::default(), serde_json::json!({ "ballast": 100_000 }));
+    let pipeline = Pipeline::new(text, [("before", pass()), ("looks", looks), ("after", pass())]);
+    for _ in 0..2 {
+        let mut job = pipeline.start();
+        job.until_at_least(4, "checkpoints", |metrics| &metrics.checkpoints).await;
+        stopped(job.stop().await);
+    }
+    let manifests = pipeline.manifests().await;
+    let images = manifests.iter().filter_map(|manifest| manifest.node("looks")?.plugin.as_ref()?.image).count();
+    assert_eq!(images, manifests.len());
+    let verdicts = pipeline.replay_all().await;
+    assert!(verdicts.len() >= 8 && verdicts.iter().any(|verdict| verdict.state_bytes > 100_000));
+    for verdict in verdicts {
+        assert!(verdict.same, "{verdict:#?}");
+    }
+}
+
+const KEYED: &str = "plugin = \"count\"\ninputs = [{ from = \"before\", exchange = \"keyed\" }]\nparallelism = 2";

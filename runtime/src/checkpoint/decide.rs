@@ -228,9 +228,10 @@ pub(crate) fn publishable(run: &RunFacts<'_>, manifest: &Manifest) -> Result<(),
         return Err(Unpublishable::NotCommitted(tip));
     }
     // I8. An epoch after the parent's, and not "this epoch": what a failed attempt wrote is carried by the next.
-    for segment in manifest.segments() {
-        let pack = &segment.pack;
+    for pack in &manifest.packs() {
         let is_new = pack.generation() == run.generation && run.tip.is_none_or(|tip| pack.epoch() > tip);
+        #[cfg(test)]
+        let is_new = is_new || crate::simulation::mutant(crate::simulation::Mutant::ReuseBecauseItExists);
         if !is_new && !run.tip_packs.contains(pack) {
             return refused(format!("pack {pack} is neither new nor named by the checkpoint before"));
         }
@@ -266,6 +267,12 @@ pub(crate) struct HeapFacts<'a> {
 /// Named by nobody is not enough: a task may have put it for a manifest that is still to come. Such a manifest is of the newest
 /// claim's generation and of an epoch after the tip.
 pub(crate) fn is_garbage(facts: &HeapFacts<'_>, pack: &PackName) -> bool {
+    #[cfg(test)]
+    if crate::simulation::mutant(crate::simulation::Mutant::DeletionByAge) {
+        if facts.tip.is_some_and(|tip| pack.epoch().0 + 3 <= tip.0) {
+            return true;
+        }
+    }
     let is_past = facts.tip.is_some_and(|tip| pack.epoch() <= tip) || pack.generation() < facts.claim;
     is_past && !facts.named.contains(pack)
 }
@@ -418,6 +425,7 @@ mod tests {
             first_chunk: 0,
             chunks: 1,
             bytes: 1,
+            layout: super::super::Layout::Chunks,
         };
         let subtask = super::super::manifest::SubtaskEntry {
             segments: vec![segment(pack(1, 1)), segment(pack(7, 4))],

@@ -134,6 +134,12 @@ impl Run {
         Self { last_seq, ..run }
     }
 
+    /// A run that has no entry in the log: see [`Mutant::ClaimOutsideTheLog`](crate::simulation::Mutant).
+    #[cfg(test)]
+    pub(super) fn outside_the_log(self) -> Self {
+        Self { last_seq: self.last_seq - 1, ..self }
+    }
+
     /// This run's number.
     pub fn generation(&self) -> Generation {
         self.generation
@@ -237,6 +243,13 @@ impl Run {
     pub async fn resolve(&mut self) -> Result<CommitPermit, PublishError> {
         let Some(pending) = &mut self.pending else { return self.permit_tip().await };
         let epoch = pending.manifest.epoch;
+        #[cfg(test)]
+        let early = match pending.written {
+            false if crate::simulation::mutant(crate::simulation::Mutant::FenceBeforePut) => {
+                self.store.fence_facts(self.history, pending.seq - 1).await.ok()
+            }
+            _ => None,
+        };
         if !pending.written {
             match self.store.store().settle(&self.store.log(pending.seq), &pending.bytes).await {
                 Ok(Created::Written) => pending.written = true,
@@ -254,6 +267,8 @@ impl Run {
             Ok(facts) => facts,
             Err(error) => return Err(PublishError::InDoubt { epoch, source: Some(error.into()) }),
         };
+        #[cfg(test)]
+        let facts = early.unwrap_or(facts);
         if let Some(by) = decide::fence(facts) {
             return Err(self.superseded(by));
         }
@@ -297,6 +312,11 @@ impl Run {
         };
         if (permit.job_id, permit.generation) != (self.store.id(), self.generation) {
             return Err(CheckpointError::Refused(format!("the permit is of generation {}", permit.generation)));
+        }
+        #[cfg(test)]
+        if crate::simulation::mutant(crate::simulation::Mutant::SecondOpenCommit) {
+            tip.committed = true;
+            return Ok(());
         }
         let mark = Mark { job_id: permit.job_id, generation: permit.generation, number: permit.epoch.0 };
         // Whoever wrote it: that it is there is what counts.

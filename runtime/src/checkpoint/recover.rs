@@ -340,7 +340,11 @@ async fn again(
     };
     let seq = span.tip + 1;
     let claim = Claim { created_at: clock.now(), base: base.clone(), last_epoch };
-    let claimed = put_claim(&store, seq, claim).await?;
+    #[cfg(test)]
+    let is_outside = crate::simulation::mutant(crate::simulation::Mutant::ClaimOutsideTheLog);
+    #[cfg(not(test))]
+    let is_outside = false;
+    let claimed = if is_outside { Created::Written } else { put_claim(&store, seq, claim).await? };
     if let Some(pin) = pinned {
         store.store().delete(&store.pin(&pin)).await?;
     }
@@ -349,7 +353,10 @@ async fn again(
     }
     let tip = base.as_ref().map(|base| (&*base.manifest, base.committed));
     let commit_needed = tip.is_some_and(|(_, committed)| !committed);
-    let mut run = Run::begun(store, identity.n, Generation(seq), tip, last_epoch);
+    let run = Run::begun(store, identity.n, Generation(seq), tip, last_epoch);
+    #[cfg(test)]
+    let run = if is_outside { run.outside_the_log() } else { run };
+    let mut run = run;
     let given_up = given_up(run.store(), span, run.tip()).await?;
     run.note_given_up(given_up);
     // Only an early word: every publication looks again. The claim is made, so trouble with the store does not undo it, and what is

@@ -1,28 +1,17 @@
-//! A store that fails on purpose, and a scheduler that is a seed: what the simulation runs on.
-//!
-//! Faults that must be survived, at any operation of any actor:
-//! - a request fails and was not applied;
-//! - a put or a deletion fails and *was* applied (the answer was lost);
-//! - a put fails, and is applied later, at any time (it was under way);
-//! - the program stops before or after the operation, for ever;
-//! - the program sleeps while others go on.
-//!
-//! An object, once written, is not damaged here: that has tests of its own.
+//! What the tests of this room share: numbers from a seed, a way to run futures by hand, and small objects.
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use futures::stream::BoxStream;
-use futures::{FutureExt, StreamExt};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt,
-    PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 
 /// Numbers from a seed (splitmix64).
@@ -44,245 +33,6 @@ impl Random {
 
     pub(crate) fn chance(&mut self, per_thousand: u64) -> bool {
         self.below(1000) < per_thousand
-    }
-}
-
-/// Told of everything that has become so in the store.
-pub(crate) trait Witness: Send {
-    /// An object is now there; `new` if none was before.
-    fn written(&mut self, objects: &InMemory, path: &Path, bytes: &Bytes, new: bool);
-    /// An object is about to go.
-    fn deleting(&mut self, objects: &InMemory, path: &Path);
-}
-
-struct DelayedPut {
-    path: Path,
-    payload: PutPayload,
-    options: PutOptions,
-}
-
-struct State {
-    objects: Arc<InMemory>,
-    random: Random,
-    witness: Box<dyn Witness>,
-    delayed: Vec<DelayedPut>,
-    /// Faults per thousand operations, of each kind.
-    faults: u64,
-    /// Actors that are dead, and after how many more operations the others die.
-    lives: Vec<Option<u64>>,
-}
-
-/// A world with one store and several actors that see it.
-#[derive(Clone)]
-pub(crate) struct World(Arc<Mutex<State>>);
-
-impl World {
-    pub(crate) fn new(seed: u64, faults: u64, witness: Box<dyn Witness>) -> Self {
-        let objects = Arc::new(InMemory::new());
-        let random = Random(seed);
-        Self(Arc::new(Mutex::new(State { objects, random, witness, delayed: Vec::new(), faults, lives: Vec::new() })))
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The store as one actor sees it, and dies after so many operations, if at all.
-    pub(crate) fn actor(&self, dies_after: Option<u64>) -> FaultyStore {
-        let mut state = self.state();
-        state.lives.push(dies_after);
-        FaultyStore { world: self.clone(), actor: state.lives.len() - 1 }
-    }
-
-    pub(crate) fn is_dead(&self, store: &FaultyStore) -> bool {
-        self.state().lives[store.actor] == Some(0)
-    }
-
-    pub(crate) fn below(&self, n: u64) -> u64 {
-        self.state().random.below(n)
-    }
-
-    pub(crate) fn chance(&self, per_thousand: u64) -> bool {
-        self.state().random.chance(per_thousand)
-    }
-
-    pub(crate) fn objects(&self) -> Arc<InMemory> {
-        self.state().objects.clone()
-    }
-
-    /// Applies one put that was under way, if there is one.
-    pub(crate) fn deliver_one(&self) -> bool {
-        let mut state = self.state();
-        if state.delayed.is_empty() {
-            return false;
-        }
-        let count = state.delayed.len() as u64;
-        let pick = state.random.below(count) as usize;
-        let put = state.delayed.swap_remove(pick);
-        let _ = state.put(&put.path, put.payload, put.options);
-        true
-    }
-
-    /// From now on everything works, and what was under way has arrived.
-    pub(crate) fn heal(&self) {
-        while self.deliver_one() {}
-        self.state().faults = 0;
-    }
-}
-
-impl State {
-    fn put(&mut self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
-        let objects = self.objects.clone();
-        let is_new = objects.head(path).now_or_never().expect("memory does not wait").is_err();
-        let bytes: Bytes = payload.iter().flat_map(|part| part.iter().copied()).collect::<Vec<_>>().into();
-        let result = objects.put_opts(path, payload, options).now_or_never().expect("memory does not wait");
-        if result.is_ok() {
-            self.witness.written(&objects, path, &bytes, is_new);
-        }
-        result
-    }
-}
-
-/// See [`World::actor`].
-#[derive(Clone)]
-pub(crate) struct FaultyStore {
-    world: World,
-    actor: usize,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    Works,
-    FailsBefore,
-    FailsAfter,
-    FailsAndComesLater,
-}
-
-impl FaultyStore {
-    /// Others may run here; the program may stop here.
-    async fn step(&self) {
-        let mut yielded = false;
-        futures::future::poll_fn(|context| {
-            context.waker().wake_by_ref();
-            if std::mem::replace(&mut yielded, true) { Poll::Ready(()) } else { Poll::Pending }
-        })
-        .await;
-        let is_dead = match &mut self.world.state().lives[self.actor] {
-            None => false,
-            Some(left) => {
-                *left = left.saturating_sub(1);
-                *left == 0
-            }
-        };
-        if is_dead {
-            futures::future::pending::<()>().await;
-        }
-    }
-
-    fn fate(&self, is_put: bool) -> Fate {
-        let mut state = self.world.state();
-        let faults = state.faults;
-        match state.random.below(1000) {
-            n if n < faults => Fate::FailsBefore,
-            n if n < 2 * faults => Fate::FailsAfter,
-            n if n < 3 * faults && is_put => Fate::FailsAndComesLater,
-            _ => Fate::Works,
-        }
-    }
-}
-
-fn lost() -> Error {
-    Error::Generic { store: "faulty", source: "the answer was lost".into() }
-}
-
-impl fmt::Debug for FaultyStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "FaultyStore({})", self.actor)
-    }
-}
-
-impl fmt::Display for FaultyStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
-}
-
-#[async_trait]
-impl ObjectStore for FaultyStore {
-    async fn put_opts(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
-        self.step().await;
-        let fate = self.fate(true);
-        let result = match fate {
-            Fate::FailsBefore => Err(lost()),
-            Fate::FailsAndComesLater => {
-                self.world.state().delayed.push(DelayedPut { path: path.clone(), payload, options });
-                Err(lost())
-            }
-            Fate::Works => self.world.state().put(path, payload, options),
-            Fate::FailsAfter => self.world.state().put(path, payload, options).and(Err(lost())),
-        };
-        self.step().await;
-        result
-    }
-
-    async fn put_multipart_opts(&self, _: &Path, _: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
-        Err(lost())
-    }
-
-    async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
-        self.step().await;
-        if self.fate(false) != Fate::Works {
-            return Err(lost());
-        }
-        let objects = self.world.objects();
-        let result = objects.get_opts(path, options).await;
-        self.step().await;
-        result
-    }
-
-    fn delete_stream(&self, paths: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
-        let store = self.clone();
-        paths
-            .then(move |path| {
-                let store = store.clone();
-                async move {
-                    let path = path?;
-                    store.step().await;
-                    let fate = store.fate(false);
-                    if fate != Fate::FailsBefore {
-                        let mut state = store.world.state();
-                        let objects = state.objects.clone();
-                        if objects.head(&path).now_or_never().expect("memory does not wait").is_ok() {
-                            state.witness.deleting(&objects, &path);
-                            let _ = objects.delete(&path).now_or_never().expect("memory does not wait");
-                        }
-                    }
-                    store.step().await;
-                    if fate == Fate::Works { Ok(path) } else { Err(lost()) }
-                }
-            })
-            .boxed()
-    }
-
-    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        let (store, prefix) = (self.clone(), prefix.cloned());
-        let listed = async move {
-            store.step().await;
-            let works = store.fate(false) == Fate::Works;
-            let listed = store.world.objects().list(prefix.as_ref()).collect::<Vec<_>>().await;
-            store.step().await;
-            futures::stream::iter(if works { listed } else { vec![Err(lost())] })
-        };
-        futures::stream::once(listed).flatten().boxed()
-    }
-
-    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.step().await;
-        self.world.objects().list_with_delimiter(prefix).await
-    }
-
-    async fn copy_opts(&self, _: &Path, _: &Path, _: CopyOptions) -> Result<()> {
-        Err(lost())
     }
 }
 
@@ -331,7 +81,7 @@ impl ObjectStore for Overwriting {
 /// A program of an actor.
 pub(crate) type Program = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Runs a future that never waits for anything but [`FaultyStore::step`] or a store in memory.
+/// Runs a future that never waits for anything but [`FaultyStore::step`](super::faulty::FaultyStore::step) or a store in memory.
 pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
     let mut future = Box::pin(future);
     for _ in 0..10_000_000 {
@@ -345,6 +95,17 @@ pub(crate) fn run<T>(future: impl Future<Output = T>) -> T {
 /// Polls a program once. True: it has ended.
 pub(crate) fn poll(program: &mut Program) -> bool {
     program.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
+}
+
+/// What commands do that make a savepoint beside whoever runs the job, and delete it after a while.
+pub(crate) async fn keep_savepoint(
+    store: &super::Store,
+    name: &str,
+    hold: impl Future<Output = ()>,
+) -> Result<(), super::CheckpointError> {
+    super::create_savepoint(store, "job", name).await?;
+    hold.await;
+    super::delete_savepoint(store, "job", name).await.map(drop)
 }
 
 /// An empty history in a store in memory.
@@ -373,6 +134,7 @@ pub(crate) fn a_manifest(epoch: u64, generation: u64) -> super::Manifest {
         first_chunk: 0,
         chunks: 2,
         bytes: 10,
+        layout: super::Layout::Chunks,
     };
     let position = SplitPosition { split: "a.csv".into(), offset: vec![1, 2], fingerprint: vec![3] };
     let node = |name: &str, kind, subtask| super::NodeEntry {

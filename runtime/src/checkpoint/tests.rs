@@ -273,7 +273,7 @@ fn a_damaged_a_cut_and_a_missing_pack_are_named_by_verify_and_refused_by_a_resto
     type Harm = fn(&std::path::Path);
     let harms: [(&str, Harm); 3] = [
         ("chunk 0 does not match its hash", |file| flip(file, 10)),
-        ("does not begin and end", |file| {
+        ("it has 105 bytes, and 110 were written", |file| {
             let bytes = std::fs::read(file).unwrap();
             std::fs::write(file, &bytes[..bytes.len() - 5]).unwrap();
         }),
@@ -347,9 +347,9 @@ fn uploads_that_a_dead_run_left_half_written_go_with_the_next_claim() {
 /// Sees nothing.
 struct Nobody;
 
-impl super::testing::Witness for Nobody {
-    fn written(&mut self, _: &InMemory, _: &object_store::path::Path, _: &Bytes, _: bool) {}
-    fn deleting(&mut self, _: &InMemory, _: &object_store::path::Path) {}
+impl super::faulty::Witness for Nobody {
+    fn written(&mut self, _: &Arc<InMemory>, _: &object_store::path::Path, _: &Bytes, _: bool, _: usize) {}
+    fn deleting(&mut self, _: &Arc<InMemory>, _: &object_store::path::Path) {}
 }
 
 /// The order in which `FenceFacts` are read: entry after ours, then boundary. The other way round, an overtaker could come
@@ -357,8 +357,8 @@ impl super::testing::Witness for Nobody {
 #[test]
 fn a_writer_that_is_overtaken_and_collected_between_two_reads_gets_no_permit() {
     let is_permitted_when_overtaken_after = |polls: usize| {
-        let world = super::testing::World::new(1, 0, Box::new(Nobody));
-        let store = Store::new(Arc::new(world.actor(None))).seeded(1);
+        let world = super::faulty::World::new(1, 0, super::faulty::Pace::Steps, Box::new(Nobody));
+        let store = Store::new(Arc::new(world.actor(None, None))).seeded(1);
         let start = || match run(begin(&store, "job", Start::Resume, &Clock::manual(0))).unwrap() {
             Begun::Run { run, .. } => run,
             Begun::Finished(_) => panic!("finished"),

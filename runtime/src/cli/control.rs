@@ -6,15 +6,13 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
-use super::inspect::parse_option;
 use super::output::{Table, bytes, count, print, print_json, time};
 use super::pipeline::read_spec;
 use super::socket::{Found, JobKey, find};
 use crate::checkpoint::{Store, look_for};
 use crate::error::{Error, ErrorKind};
 use crate::job::{Answer, Change, Request, Status};
-use crate::plan::duration;
-use crate::storage::StoreOptions;
+use crate::plan::{CheckpointSpec, duration};
 
 /// Which job a command is about.
 #[derive(Debug, Args)]
@@ -26,7 +24,7 @@ pub(super) struct TargetArgs {
     #[arg(long, value_name = "URL")]
     store: Option<String>,
     /// An option of the store, with --store, as in checkpoint.store_options; may be repeated
-    #[arg(long = "store-option", requires = "store", value_name = "KEY=VALUE", value_parser = parse_option)]
+    #[arg(long = "store-option", requires = "store", value_name = "KEY=VALUE", value_parser = super::inspect::parse_option)]
     store_options: Vec<(String, String)>,
     /// Answer in JSON
     #[arg(long)]
@@ -35,8 +33,7 @@ pub(super) struct TargetArgs {
 
 /// The job of a command: where it keeps its checkpoints, and its name.
 pub(super) struct Target {
-    store: String,
-    options: StoreOptions,
+    checkpoint: CheckpointSpec,
     dir: PathBuf,
     pub(super) job: String,
     /// The pipeline file, if one was named.
@@ -47,23 +44,23 @@ impl TargetArgs {
     pub(super) fn find(&self) -> Result<Target, Error> {
         if let Some(store) = &self.store {
             let dir = std::env::current_dir().unwrap_or_default();
-            let options = self.store_options.iter().cloned().collect();
-            return Ok(Target { store: store.clone(), options, dir, job: self.target.clone(), pipeline: None });
+            let store_options = self.store_options.iter().cloned().collect();
+            let checkpoint = CheckpointSpec { store: store.clone(), store_options, ..CheckpointSpec::default() };
+            return Ok(Target { checkpoint, dir, job: self.target.clone(), pipeline: None });
         }
         let path = PathBuf::from(&self.target);
         let (_, spec) = read_spec(&path).map_err(|fault| {
             let error = Error::from(fault);
             if path.exists() { error } else { error.help("name a pipeline file, or a job and its --store") }
         })?;
-        let (store, options) = (spec.checkpoint.store, spec.checkpoint.store_options);
-        Ok(Target { store, options, dir: spec.dir, job: spec.name, pipeline: Some(path) })
+        Ok(Target { checkpoint: spec.checkpoint, dir: spec.dir, job: spec.name, pipeline: Some(path) })
     }
 }
 
 impl Target {
     /// Where its process is found.
     fn key(&self) -> JobKey {
-        JobKey::new(&self.store, &self.dir, &self.job)
+        JobKey::new(&self.checkpoint.place(), &self.dir, &self.job)
     }
 
     /// The process that runs it on this machine.
@@ -80,15 +77,15 @@ impl Target {
 
     /// Its store. A folder that is not there is not made.
     pub(super) fn open_store(&self) -> Result<Store, Error> {
-        if let Some(path) = self.store.strip_prefix("file://")
+        if let Some(path) = self.checkpoint.store.strip_prefix("file://")
             && !self.dir.join(path).is_dir()
         {
-            let message = format!("job {:?} never ran: there is no store at {:?}", self.job, self.store);
+            let message = format!("job {:?} never ran: there is no store at {:?}", self.job, self.checkpoint.store);
             return Err(
                 Error::new(ErrorKind::Usage, message).help("check the name of the job and the address of the store")
             );
         }
-        Ok(Store::open_with(&self.store, &self.dir, &self.options)?)
+        Ok(Store::open_with(&self.checkpoint.store, &self.dir, &self.checkpoint.store_options)?)
     }
 }
 

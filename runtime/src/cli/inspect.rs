@@ -7,10 +7,12 @@ use serde::Serialize;
 
 use super::output::{Table, bytes, count, print, print_json, time};
 use super::pipeline::{open_store, read_spec};
+use super::socket::{JobKey, find};
 use crate::checkpoint::{EntryKind, EntrySummary, Manifest, NodeKind, Store, history, read_manifest, verify};
 use crate::error::{Error, ErrorKind};
 use crate::flow::Progress;
 use crate::model::{Epoch, SegmentKind, Timestamp};
+use crate::plan::CheckpointSpec;
 
 /// `weir checkpoint`.
 #[derive(Debug, Subcommand)]
@@ -99,6 +101,33 @@ impl JobArgs {
         let path = self.pipeline.as_deref().ok_or_else(|| Error::new(ErrorKind::Usage, "no pipeline file is named"))?;
         let (_, spec) = read_spec(path)?;
         Ok((open_store(&spec)?, spec.name))
+    }
+}
+
+impl JobArgs {
+    /// Fails if a process on this machine runs the job.
+    pub(super) async fn check_stopped(&self) -> Result<(), Error> {
+        let (key, job) = match (&self.store, &self.job, &self.pipeline) {
+            (Some(store), Some(job), _) => {
+                let here = std::env::current_dir().unwrap_or_default();
+                let store_options = self.store_options.iter().cloned().collect();
+                let spec = CheckpointSpec { store: store.clone(), store_options, ..CheckpointSpec::default() };
+                (JobKey::new(&spec.place(), &here, job), job.clone())
+            }
+            (_, _, Some(path)) => {
+                let (_, spec) = read_spec(path)?;
+                (JobKey::new(&spec.checkpoint.place(), &spec.dir, &spec.name), spec.name)
+            }
+            _ => return Ok(()),
+        };
+        match find(&key).await? {
+            None => Ok(()),
+            Some(found) => {
+                let run = found.status.generation.map_or_else(String::new, |run| format!(" (run {run})"));
+                let message = format!("job {job:?} is running{run}: it commits what it prepares by itself");
+                Err(Error::new(ErrorKind::Usage, message).help("stop it first: weir stop"))
+            }
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use crate::flow::{OperatorCall, Seen, Tap};
 use crate::job::{Difference, Job, Pair, Verdict, replay_pair};
 use crate::metrics::JobMetrics;
 use crate::model::{Batch, Epoch, NO_TIME, NodeName, TaskId, Timestamp};
-use crate::plan::{NodeKind, OutPort, REJECTED, SOURCE_PORT};
+use crate::plan::{Grants, NodeKind, OutPort, REJECTED, SOURCE_PORT};
 
 /// How much of a key or a value a line for people shows, in characters.
 const SHOWN_CHARS_MAX: usize = 160;
@@ -53,7 +53,11 @@ async fn open(pipeline: &Path, from: u64) -> Result<(Job, Pair), Error> {
     let from = (from > 0).then_some(Epoch(from));
     let pair = replay_pair(&store, &spec.name, from).await?;
     let plugins = pair.to.nodes.iter().filter_map(|node| Some((node.name.clone(), node.plugin.as_ref()?.digest)));
-    let pipeline = Pipeline::load_with(pipeline, &plugins.collect()).await?;
+    let mut pipeline = Pipeline::load_with(pipeline, &plugins.collect()).await?;
+    for operator in &mut pipeline.spec.operators {
+        // When an instance is recycled depends on how long it has lived, and changes nothing that can be seen.
+        operator.limits.soft_memory_bytes = None;
+    }
     let metrics = Arc::new(JobMetrics::new(pipeline.plan.nodes.iter().map(|node| node.name.clone())));
     let code = pipeline.code();
     let clock = Clock::system();
@@ -114,7 +118,7 @@ fn describe(verdict: &Verdict) -> String {
         let why = match (difference.is_consequence, grants.is_empty()) {
             (true, _) => ", after a node that differs".to_owned(),
             (false, true) => String::new(),
-            (false, false) => format!(", which was granted a real {}: not reproducible", grants.join(" and real ")),
+            (false, false) => format!(", which was granted {}: not reproducible", Grants::in_words(grants)),
         };
         text.push_str(&format!("node {node}{why}\n"));
         for detail in details {
@@ -127,9 +131,9 @@ fn describe(verdict: &Verdict) -> String {
     }
     for granted in verdict.granted.iter().filter(|_| verdict.same) {
         text.push_str(&format!(
-            "node {} was granted a real {}, and made no difference\n",
+            "node {} was granted {}, and made no difference\n",
             granted.node,
-            granted.grants.join(" and real ")
+            Grants::in_words(&granted.grants)
         ));
     }
     text

@@ -104,7 +104,7 @@ impl RunArgs {
         let progress = Progress::new(&job.plan, &job.metrics, &job.clock);
         let (stopper, stop) = watch::channel(false);
         let (control, requests) = Control::channel();
-        let key = JobKey::new(&job.spec.checkpoint.store, &job.spec.dir, &job.spec.name);
+        let key = JobKey::new(&job.spec.checkpoint.place(), &job.spec.dir, &job.spec.name);
         let server = Server::start(&key, control).await;
         let run = job.run_with(RunOptions { start, drop_state, stop, requests });
         tokio::pin!(run);

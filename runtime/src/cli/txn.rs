@@ -1,4 +1,5 @@
-//! `weir txn`: what a stopped job has prepared and not committed.
+//! `weir txn`: what a stopped job has prepared and not committed. A job that runs on this machine is left alone; one that runs
+//! elsewhere is fenced.
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -161,6 +162,7 @@ fn text(shown: &[Shown]) -> String {
 }
 
 async fn commit(args: JobArgs) -> Result<(), Error> {
+    args.check_stopped().await?;
     let (store, job) = args.open()?;
     let epoch = commit_open(&store, &job, &Clock::system()).await?;
     if args.json {
@@ -179,6 +181,7 @@ async fn commit(args: JobArgs) -> Result<(), Error> {
 }
 
 async fn abort(args: AbortArgs) -> Result<(), Error> {
+    args.job.check_stopped().await?;
     let (store, job) = args.job.open()?;
     let Some(open) = open_transactions(&store, &job).await? else {
         eprintln!("job {job:?} has nothing open: all that was prepared is committed");

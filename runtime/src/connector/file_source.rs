@@ -58,6 +58,8 @@ pub(super) struct FileSource {
 /// one looks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Step {
+    /// It began at its beginning, with these files and their numbers.
+    Began(Vec<(String, Option<u64>)>),
     /// A file was found.
     Found(String),
     /// A file was read.
@@ -100,6 +102,9 @@ impl FileSource {
         let splits = Splits::open(&file.path, dir, file.follow, context, positions)?;
         let mut source =
             Self { spec: spec.clone(), file: file.clone(), splits, current: None, last_bytes: 0, trace: Vec::new() };
+        if positions.is_empty() {
+            source.trace.push(Step::Began(source.splits.begun()));
+        }
         // Every file that was begun is compared with its fingerprint, before anything is read from any.
         for at in 0..source.splits.list.len() {
             let offset = source.splits.list[at].offset;
@@ -238,6 +243,11 @@ impl FileSource {
         let mut out = Gathered::default();
         for step in steps {
             let (file, bytes, left) = match step {
+                Step::Began(files) => {
+                    self.current = None;
+                    self.splits.begin_again(files);
+                    continue;
+                }
                 Step::Found(name) => {
                     self.splits.found_again(name);
                     continue;

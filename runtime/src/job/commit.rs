@@ -130,6 +130,17 @@ impl Committers {
     }
 }
 
+#[cfg(test)]
+impl Committers {
+    /// Commits what no manifest names yet: see [`Mutant::CommitBeforeManifest`](crate::simulation::Mutant).
+    pub(super) async fn commit_early(&self, manifest: &Manifest) {
+        for node in manifest.nodes.iter().filter(|node| !node.committables.is_empty()) {
+            let identity = CommitIdentity { job: self.job_id, node: node.name.clone(), epoch: manifest.epoch };
+            drop(self.by_node[&node.name].commit(&identity, &node.committables).await);
+        }
+    }
+}
+
 pub(super) fn failed(sink: &NodeName, error: connector::ConnectorError) -> Error {
     let kind = match error.kind {
         ConnectorErrorKind::Mismatch => ErrorKind::State,

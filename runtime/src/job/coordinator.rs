@@ -27,8 +27,8 @@ use crate::metrics::{FailureReason, JobMetrics, Phase};
 use crate::model::{Barrier, Committable, Epoch, NodeName, TaskId};
 use crate::plan::NodeKind;
 
-/// Garbage is collected after this many checkpoints.
-const COLLECT_EVERY: u64 = 16;
+/// Garbage is collected after this many checkpoints; in the simulation, where jobs are short, more often.
+const COLLECT_EVERY: u64 = if cfg!(test) { 3 } else { 16 };
 
 /// The most bytes of all schedules in one manifest.
 const SCHEDULES_BYTES_MAX: usize = 16 << 20;
@@ -301,6 +301,10 @@ impl Coordinator<'_> {
 
     /// Starts an attempt: writes nothing, tells every source.
     fn begin(&mut self, last: bool, finished: bool) -> Result<Attempt, Error> {
+        #[cfg(test)]
+        if crate::simulation::mutant(crate::simulation::Mutant::FailedOutputDiscarded) {
+            self.carry.clear();
+        }
         let barrier = Barrier { epoch: self.run.next_epoch(), last, complete: self.parent };
         let activity = self.job.metrics.activity.load(Relaxed);
         for source in &self.barriers {
@@ -368,6 +372,10 @@ impl Coordinator<'_> {
         let changed = std::mem::take(&mut attempt.changed);
         let reported = self.job.clock.elapsed();
         let manifest = self.manifest(attempt);
+        #[cfg(test)]
+        if crate::simulation::mutant(crate::simulation::Mutant::CommitBeforeManifest) {
+            self.committers.commit_early(&manifest).await;
+        }
         let permit = match self.publish(&manifest).await {
             Ok(permit) => permit,
             Err(PublishError::Failed(error)) if error.kind() == ErrorKind::Store => {

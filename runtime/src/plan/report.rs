@@ -11,7 +11,9 @@ use super::diagnostic::{Diagnostic, SourceText};
 use super::guarantee::Guarantees;
 use super::parse::values::show_duration;
 use super::physical::{Edge, NodeKind, OutPort, Plan};
-use super::{ExchangeKind, OperatorSpec, PipelineSpec, SinkConnector, SinkFormat, SourceConnector, SourceFormat};
+use super::{
+    ExchangeKind, Grants, OperatorSpec, PipelineSpec, SinkConnector, SinkFormat, SourceConnector, SourceFormat,
+};
 use crate::model::{Descriptor, NodeName, StateKind};
 
 /// A checked pipeline.
@@ -183,12 +185,8 @@ pub fn render_check(report: &CheckReport) -> String {
     for NodeReport { name: node, kind, parallelism, what, grants } in &report.nodes {
         let _ = writeln!(text, "  {kind:<8}  {node:<name$}  x {parallelism:<subtasks$}  {what}");
         if !grants.is_empty() {
-            let real = grants.join(" and real ");
-            let _ = writeln!(
-                text,
-                "            {:name$}    {:subtasks$}  granted a real {real}: a replay may differ",
-                "", ""
-            );
+            let real = Grants::in_words(grants);
+            let _ = writeln!(text, "            {:name$}    {:subtasks$}  granted {real}: a replay may differ", "", "");
         }
     }
     text.push_str("\nedges\n");

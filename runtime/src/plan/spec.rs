@@ -66,6 +66,39 @@ pub struct CheckpointSpec {
     pub tolerated_failures: u32,
     /// How many complete checkpoints are kept. Default 3, at least 1.
     pub retain: u32,
+    /// How many bytes of snapshots may be in memory on their way to the store. Default 256 MiB, at least 8 MiB.
+    pub upload_memory: u64,
+    /// How many objects with state are uploaded at once. Default 4, at least 1.
+    pub uploads: u32,
+    /// How many bytes of a subtask's state may lie in the manifest itself. Default 32 KiB; 0 is none.
+    pub inline: u64,
+}
+
+impl Default for CheckpointSpec {
+    fn default() -> Self {
+        Self {
+            store: "file://./.weir".into(),
+            store_options: StoreOptions::default(),
+            interval: Duration::from_secs(1),
+            timeout: Duration::from_secs(60),
+            min_pause: Duration::ZERO,
+            tolerated_failures: 3,
+            retain: 3,
+            upload_memory: 256 << 20,
+            uploads: 4,
+            inline: 32 << 10,
+        }
+    }
+}
+
+impl CheckpointSpec {
+    /// What tells this store from others: its URL, and the server where one is named.
+    pub fn place(&self) -> String {
+        match self.store_options.get("endpoint") {
+            Some(endpoint) => format!("{} at {endpoint}", self.store),
+            None => self.store.clone(),
+        }
+    }
 }
 
 /// `[restart]`.
@@ -232,6 +265,8 @@ pub enum Distribution {
     Uniform,
     /// Few often and many rarely: `floor((keys + 1)^u) - 1` with `u` uniform in [0, 1).
     Zipf,
+    /// One after the other, and then again.
+    Sequential,
 }
 
 /// What a generated value is.
@@ -342,6 +377,16 @@ impl Grants {
             .filter(|(_, given)| *given)
             .map(|(word, _)| word)
             .collect()
+    }
+
+    /// What of the real world an operator with these words sees, for people.
+    pub fn in_words<T: AsRef<str>>(words: &[T]) -> String {
+        let real = |word: &T| match word.as_ref() {
+            "clock" => "a real clock".to_owned(),
+            "random" => "real randomness".to_owned(),
+            other => other.to_owned(),
+        };
+        words.iter().map(real).collect::<Vec<_>>().join(" and ")
     }
 
     /// Gives one. False: there is none of that name.

@@ -58,6 +58,8 @@ fn unfit<T>(what: impl Into<String>) -> Result<T, ImageFault> {
 #[derive(Clone, Default)]
 pub(super) struct Accessors {
     cells: Vec<CellIndex>,
+    /// Of each component that may hold handles of resources: `make` and `drop`.
+    tables: Vec<(ComponentExportIndex, ComponentExportIndex)>,
 }
 
 /// The accessor of one core instance.
@@ -86,13 +88,13 @@ impl Accessors {
         if !matches!(item, ComponentItem::ComponentInstance(_)) {
             return None;
         }
-        let mut cells = Vec::new();
-        Self::walk(component, &root, &mut cells);
-        Some(Self { cells })
+        let mut found = Self::default();
+        found.walk(component, &root);
+        Some(found)
     }
 
     /// In the order in which they are numbered, which is that of an image.
-    fn walk(component: &Component, bundle: &ComponentExportIndex, cells: &mut Vec<CellIndex>) {
+    fn walk(&mut self, component: &Component, bundle: &ComponentExportIndex) {
         let within = |of: &ComponentExportIndex, name: &str| component.get_export_index(Some(of), name);
         for cell in (0..).map_while(|n| within(bundle, &format!("i{n}"))) {
             let memory = |m: u32| {
@@ -108,11 +110,16 @@ impl Accessors {
             };
             let function = |name: &str| within(&cell, name);
             if let (Some(slots), Some(get), Some(set)) = (function("slots"), function("get"), function("set")) {
-                cells.push(CellIndex { memories: (0..).map_while(memory).collect(), slots, get, set });
+                self.cells.push(CellIndex { memories: (0..).map_while(memory).collect(), slots, get, set });
             }
         }
+        if let Some(handles) = within(bundle, "handles")
+            && let (Some(make), Some(drop)) = (within(&handles, "make"), within(&handles, "drop"))
+        {
+            self.tables.push((make, drop));
+        }
         for child in (0..).map_while(|n| within(bundle, &format!("c{n}"))) {
-            Self::walk(component, &child, cells);
+            self.walk(component, &child);
         }
     }
 }
@@ -121,6 +128,7 @@ impl Accessors {
 pub(super) struct Image {
     memories: Vec<Memory>,
     globals: Vec<Globals>,
+    tables: Vec<HandleTable>,
     config: [u8; 32],
     /// What was last written or put back; none before.
     known: Option<Known>,
@@ -147,6 +155,41 @@ struct Globals {
     set: TypedFunc<(u32, u64), ()>,
 }
 
+/// So many handles are made to find out whether any is held: more than a component had at once since the image before.
+const HANDLES: u32 = 1 << 10;
+
+/// A component's table of handles. What is in it lies outside of all memories.
+struct HandleTable {
+    make: TypedFunc<(u32,), (u32,)>,
+    drop: TypedFunc<(u32,), ()>,
+}
+
+impl HandleTable {
+    /// Refuses a table that holds anything. What it holds cannot be seen, but what is free can be taken: if nothing is held, the first
+    /// 1,024 handles that are made have just these numbers, since a new number is given only when no other is free; one that is held is
+    /// not among them, and a higher one is. They are dropped from the last to the first, so that the next ones will be 1, 2, 3 as in a
+    /// fresh table: which numbers a guest gets does not depend on whether it was restored.
+    async fn check_empty(&self, store: &mut Store<HostState>) -> Result<(), ImageFault> {
+        let mut taken = Vec::with_capacity(HANDLES as usize);
+        for _ in 0..HANDLES {
+            taken.push(self.make.call_async(&mut *store, (0,)).await?.0);
+        }
+        taken.sort_unstable();
+        let held = taken.last().map_or(0, |highest| highest.saturating_sub(HANDLES));
+        for handle in taken.into_iter().rev() {
+            self.drop.call_async(&mut *store, (handle,)).await?;
+        }
+        store.data_mut().meter.begin_call();
+        match held {
+            0 => Ok(()),
+            n => unfit(format!(
+                "it holds {n} handles of resources between two calls, and these lie outside of its memory: no image can hold \
+                 them. Let it drop them, or write its state with snapshot code (world stateful-operator)"
+            )),
+        }
+    }
+}
+
 impl Image {
     /// Of an instance that was or would be opened with this configuration.
     pub(super) fn new(
@@ -155,7 +198,14 @@ impl Image {
         instance: &Instance,
         config: [u8; 32],
     ) -> wasmtime::Result<Self> {
-        let mut image = Self { memories: Vec::new(), globals: Vec::new(), config, known: None };
+        let (memories, globals, tables) = (Vec::new(), Vec::new(), Vec::new());
+        let mut image = Self { memories, globals, tables, config, known: None };
+        for (make, drop) in &accessors.tables {
+            image.tables.push(HandleTable {
+                make: instance.get_typed_func(&mut *store, make)?,
+                drop: instance.get_typed_func(&mut *store, drop)?,
+            });
+        }
         for cell in &accessors.cells {
             for memory in &cell.memories {
                 let write = instance.get_func(&mut *store, &memory.write);
@@ -186,6 +236,9 @@ impl Image {
         mode: SnapshotMode,
         writer: &mut dyn SnapshotWriter,
     ) -> Result<(), ImageFault> {
+        for table in &self.tables {
+            table.check_empty(store).await?;
+        }
         let header = self.header(store).await?;
         // Before the first there is nothing that a delta could lie on.
         let known = self.known.take().filter(|_| mode == SnapshotMode::Incremental);

@@ -11,7 +11,8 @@
 //! ```text
 //! weir-image                the export of every component that has state, itself or below
 //! ├── i0, i1, …             its core instances with state: m0-pages, m0-grow, m0-read, …, slots, get, set
-//! └── c0, c1, …             its component instances with state: their weir-image
+//! ├── c0, c1, …             its component instances with state: their weir-image
+//! └── handles               where resources are made: looks into this component's table of handles
 //! ```
 //!
 //! What is there is only added to: no index of the original changes, and its code stays as it is, byte for byte. The result is validated
@@ -85,7 +86,8 @@ const OWN_CODE: &str = "write the state with snapshot code (world stateful-opera
 ///
 /// If an image could not hold all of its state.
 pub(super) fn instrument(component: &[u8]) -> Result<Vec<u8>, Refusal> {
-    let rewritten = component::rewrite(component, &mut Vec::new())?;
+    let with_tables = component::makes_resources(component)?;
+    let rewritten = component::rewrite(component, with_tables, &mut Vec::new())?;
     let mut validator = wasmparser::Validator::new();
     match validator.validate_all(&rewritten.bytes) {
         Ok(_) => Ok(rewritten.bytes),

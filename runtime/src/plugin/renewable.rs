@@ -21,7 +21,7 @@ use async_trait::async_trait;
 use super::host::Call;
 use super::instance::Instance;
 use super::limits::bytes;
-use super::{HostCut, Operator, OperatorError, Output, Plugin, SnapshotWriter};
+use super::{HostCut, Operator, OperatorError, Output, Plugin, SnapshotReader, SnapshotWriter};
 use crate::model::{Batch, Chunk, Epoch, Scope, SegmentKind, SnapshotMode, TaskInfo, Timestamp};
 use crate::plan::LimitsSpec;
 
@@ -102,7 +102,10 @@ impl Renewable {
         if out.more || self.open.is_some() || self.instance.memory_bytes() <= ceiling.at_bytes {
             return Ok(());
         }
-        self.recycle(out).await
+        let looked = self.instance.looked_at_time();
+        self.recycle(out).await?;
+        self.instance.note_looked(looked);
+        Ok(())
     }
 
     async fn recycle(&mut self, out: &mut Output) -> Result<(), OperatorError> {
@@ -312,8 +315,24 @@ impl Operator for Renewable {
         self.instance.restore(state_version, chunks).await
     }
 
+    async fn restore_from(
+        &mut self,
+        state_version: u32,
+        mut chunks: Box<dyn SnapshotReader>,
+    ) -> Result<(), OperatorError> {
+        if self.maker.plugin.takes_images() || self.ceiling.is_some() {
+            let all = super::all_chunks(&mut *chunks).await;
+            return self.restore(state_version, all).await;
+        }
+        self.instance.restore_from(state_version, chunks).await
+    }
+
     fn looked_at_time(&self) -> bool {
         self.instance.looked_at_time()
+    }
+
+    fn owes_full(&self) -> bool {
+        self.ceiling.as_ref().is_some_and(|ceiling| ceiling.owes_full)
     }
 
     fn host_cut(&self) -> HostCut {

@@ -106,10 +106,8 @@ impl StoreOptions {
                     Scheme::S3 | Scheme::File => "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
                 };
                 let help = format!("take it out of the file and set {variable} in the environment");
-                return Err(StoreFault::new(
-                    format!("`{key}` looks like a secret, and a pipeline file holds none"),
-                    help,
-                ));
+                let fault = format!("`{key}` looks like a secret, and a pipeline file holds none");
+                return Err(StoreFault::new(fault, help).secret());
             }
             let fault = format!("`{key}` is not an option of {word}://");
             return Err(StoreFault::new(fault, format!("the options of {word}:// are {}", names.join(", "))));
@@ -143,7 +141,8 @@ fn endpoint(key: &str, value: &str) -> Result<(), StoreFault> {
     let help = "write it as \"https://host\" or, with allow_http = true, \"http://host:port\"";
     match ::url::Url::parse(value) {
         Ok(url) if !url.username().is_empty() || url.password().is_some() || url.query().is_some() => {
-            Err(StoreFault::new(format!("`{key}` holds more than an address"), "credentials belong in the environment"))
+            let fault = format!("`{key}` holds more than an address");
+            Err(StoreFault::new(fault, "credentials belong in the environment").secret())
         }
         Ok(url) if ["http", "https"].contains(&url.scheme()) && url.has_host() => Ok(()),
         _ => Err(StoreFault::new(format!("`{key}` is {value:?}, which is not the address of a server"), help)),

@@ -75,7 +75,7 @@ impl StoreUrl {
             };
         }
         if rest.contains(['?', '#']) || rest.split('/').next().is_some_and(|host| host.contains('@')) {
-            return Err(StoreFault::new("has more than a bucket and a path", SECRETS_HELP));
+            return Err(StoreFault::new("has more than a bucket and a path", SECRETS_HELP).secret());
         }
         let (bucket, path) = rest.split_once('/').unwrap_or((rest, ""));
         let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');

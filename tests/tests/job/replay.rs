@@ -288,22 +288,24 @@ async fn last_pair(pipeline: &Pipeline) -> Pair {
     replay_pair(&pipeline.store(), "t", parent).await.unwrap()
 }
 
-/// Runs until some records are behind a checkpoint, then some more to the last one.
-async fn two_epochs(pipeline: &Pipeline) {
-    pipeline.feed("l1", 0..100);
-    let mut job = pipeline.start();
-    job.until_at_least(1, "checkpoints", |metrics| &metrics.checkpoints).await;
-    pipeline.feed("l1", 100..300);
-    let left = job.metrics.node(&NodeName::new("left"));
-    job.until("all records", |_| left.records_in.load(Relaxed) == 300).await;
-    stopped(job.stop().await);
+/// Runs twice, each time until some records have come, so that there are two checkpoints: after 100 records of the source `left` and after 300.
+async fn two_epochs(pipeline: &mut Pipeline) {
+    pipeline.text = pipeline.text.replace("interval = \"10ms\"", "interval = \"1h\"");
+    for (from, to) in [(0, 100), (100, 300)] {
+        pipeline.feed("l1", from..to);
+        let mut job = pipeline.start();
+        let left = job.metrics.node(&NodeName::new("left"));
+        job.until("all records", |_| left.records_in.load(Relaxed) == to - from).await;
+        stopped(job.stop().await);
+    }
+    assert_eq!(pipeline.manifests().await.len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_does_not_do_the_same_again_is_named_and_what_comes_after_it_is_a_consequence() {
     let fault = Arc::default();
     let mut pipeline = Pipeline::new(TEXT, code(&fault));
-    two_epochs(&pipeline).await;
+    two_epochs(&mut pipeline).await;
     fault.store(1, Relaxed);
     for verdict in pipeline.replay_all().await.iter().filter(|verdict| verdict.records > 50) {
         let first = verdict.culprit().unwrap_or_else(|| panic!("{}", described(verdict)));
@@ -410,7 +412,7 @@ async fn a_node_that_emits_more_or_less_is_found_although_the_schedules_after_it
     let code = [("mix", mix(&Arc::default())), ("count", count()), ("last", copies(1))];
     let mut pipeline = Pipeline::new(text.replace("plugin = \"count\"", "plugin = \"copies\""), code);
     pipeline.code.insert(NodeName::new("count"), copies(2));
-    two_epochs(&pipeline).await;
+    two_epochs(&mut pipeline).await;
     let pair = last_pair(&pipeline).await;
     assert!(pipeline.job().verify_replay(&pair).await.unwrap().same);
     for n in [0, 1, 3, 40] {
@@ -422,8 +424,8 @@ async fn a_node_that_emits_more_or_less_is_found_although_the_schedules_after_it
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_source_whose_records_were_changed_is_found() {
-    let pipeline = Pipeline::new(TEXT, code(&Arc::default()));
-    two_epochs(&pipeline).await;
+    let mut pipeline = Pipeline::new(TEXT, code(&Arc::default()));
+    two_epochs(&mut pipeline).await;
     let pair = last_pair(&pipeline).await;
     let job = pipeline.job();
     let path = pipeline.folder().join("in/l1.jsonl");
@@ -458,7 +460,7 @@ async fn a_source_whose_records_were_changed_is_found() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_cannot_be_replayed_is_refused_with_the_reason() {
     let mut pipeline = Pipeline::new(TEXT, code(&Arc::default()));
-    two_epochs(&pipeline).await;
+    two_epochs(&mut pipeline).await;
     let pair = last_pair(&pipeline).await;
     let refused = |error: weir::error::Error, parts: &[&str]| {
         assert_eq!(error.kind(), ErrorKind::State, "{}", error.report());
@@ -549,7 +551,7 @@ async fn a_watched_replay_shows_all_that_a_node_received_and_emitted_in_its_orde
         Ok(())
     });
     pipeline.code.insert(NodeName::new("count"), watched);
-    two_epochs(&pipeline).await;
+    two_epochs(&mut pipeline).await;
     pipeline.code = plain;
     let pair = last_pair(&pipeline).await;
     let watch = Arc::new(Watch::default());

@@ -129,6 +129,17 @@ impl Splits {
         Ok(found)
     }
 
+    /// The files at the beginning, by their names and numbers.
+    pub(super) fn begun(&self) -> Vec<(String, Option<u64>)> {
+        self.list.iter().map(|split| (split.name.clone(), split.offset.index)).collect()
+    }
+
+    /// Begins with the files of then, in a replay: others may have come since.
+    pub(super) fn begin_again(&mut self, files: Vec<(String, Option<u64>)>) {
+        let split = |(name, index): (String, Option<u64>)| Split::new(name.clone(), self.dir.join(&name), index);
+        self.list = files.into_iter().map(split).collect();
+    }
+
     /// Takes a file that was found, in a replay.
     pub(super) fn found_again(&mut self, name: String) {
         if let Err(at) = self.list.binary_search_by(|split| split.name.as_str().cmp(&name)) {

@@ -2,16 +2,20 @@
 
 use std::time::Duration;
 
+use toml_span::value::{Key, Value};
+
 use super::reader::{Context, Section, kind_of};
 use super::values::{DURATION_MAX, show_size};
 use crate::model::{BatchLimit, RECORD_BYTES_MAX};
 use crate::plan::diagnostic::quote;
-use crate::plan::{BatchSpec, ChannelSpec, CheckpointSpec, RestartSpec};
+use crate::plan::{BatchSpec, ChannelSpec, CheckpointSpec, RestartSpec, Span};
 use crate::storage::{StoreOptions, StoreUrl};
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
+/// A manifest is one small object that is written each time.
+const INLINE_BYTES_MAX: u64 = 1 << 20;
 /// The store of a pipeline that names none.
 const STORE: &str = "file://./.weir";
 
@@ -21,7 +25,18 @@ fn nowhere(_: &str) -> Option<String> {
 
 pub(super) fn checkpoint(cx: &mut Context<'_>, root: &Section<'_, '_>) -> CheckpointSpec {
     let mut s = Section::of(cx, root, "checkpoint", "[checkpoint]".into(), "[checkpoint] on a line of its own");
-    let keys = ["store", "store_options", "interval", "timeout", "min_pause", "tolerated_failures", "retain"];
+    let keys = [
+        "store",
+        "store_options",
+        "interval",
+        "timeout",
+        "min_pause",
+        "tolerated_failures",
+        "retain",
+        "upload_memory",
+        "uploads",
+        "inline",
+    ];
     s.allow(cx, &keys, &[], nowhere);
     let store = s.filled(cx, "store", "store = \"file://./.weir\"").map(|url| store_url(cx, &s, "store", url));
     CheckpointSpec {
@@ -32,11 +47,15 @@ pub(super) fn checkpoint(cx: &mut Context<'_>, root: &Section<'_, '_>) -> Checkp
         min_pause: s.duration(cx, "min_pause", Duration::ZERO..=DURATION_MAX).unwrap_or_default(),
         tolerated_failures: s.count(cx, "tolerated_failures", 3, 0..=1_000_000),
         retain: s.count(cx, "retain", 3, 1..=1_000_000),
+        upload_memory: s.size(cx, "upload_memory", (8 << 20)..=(1 << 50)).unwrap_or(256 << 20),
+        uploads: s.count(cx, "uploads", 4, 1..=1_000),
+        inline: s.size(cx, "inline", 0..=INLINE_BYTES_MAX).unwrap_or(32 << 10),
     }
 }
 
 /// Checks a store's URL. What follows `file://` is a path as it is, below the pipeline file if it begins with a dot.
 pub(super) fn store_url(cx: &mut Context<'_>, s: &Section<'_, '_>, key: &str, url: &str) -> String {
+    let mut secret = false;
     let fault = match url.split_once("://") {
         None => {
             let path = if ["/", "./", "../"].iter().any(|start| url.starts_with(start)) {
@@ -54,10 +73,18 @@ pub(super) fn store_url(cx: &mut Context<'_>, s: &Section<'_, '_>, key: &str, ur
                 format!("write {relative} for a folder beside the pipeline file, or {absolute} for an absolute one");
             Some(("does not say where its folder starts".to_owned(), help))
         }
-        Some(_) => StoreUrl::parse(url).err().map(|fault| (fault.fault, fault.help)),
+        Some(_) => StoreUrl::parse(url).err().map(|fault| {
+            secret = fault.secret;
+            (fault.fault, fault.help)
+        }),
     };
     if let Some((message, help)) = fault {
-        cx.error(s.span_of(key), format!("`{key}` of {} is {}, which {message}", s.what, quote(&shown(url))), help);
+        // A message shows the line that it is about.
+        cx.error(
+            if secret { s.place.clone() } else { s.span_of(key) },
+            format!("`{key}` of {} is {}, which {message}", s.what, quote(&shown(url))),
+            help,
+        );
     }
     url.to_owned()
 }
@@ -77,6 +104,13 @@ pub(super) fn store_options(cx: &mut Context<'_>, s: &Section<'_, '_>, key: &str
     let table = Section::of(cx, s, key, what.clone(), &format!("{key} = {{ region = \"eu-west-1\" }}"));
     // What is wrong with the address is told there.
     let scheme = StoreUrl::parse(url).ok().map(|url| url.scheme);
+    let check = |name: &str, text: &str| scheme.and_then(|scheme| StoreOptions::check_one(scheme, name, text).err());
+    // A message shows the line that it is about: not if that may hold a secret.
+    let is_secret = |(name, value): &(&Key<'_>, &Value<'_>)| {
+        check(&name.name, value.as_str().unwrap_or_default()).is_some_and(|fault| fault.secret)
+    };
+    let hidden = table.entries().iter().any(is_secret);
+    let place = |span: Span| if hidden { s.place.clone() } else { span };
     let mut options = Vec::new();
     for (name, value) in table.entries() {
         let text = match (value.as_str(), value.as_bool()) {
@@ -85,12 +119,12 @@ pub(super) fn store_options(cx: &mut Context<'_>, s: &Section<'_, '_>, key: &str
             _ => {
                 let message =
                     format!("{} in {what} must be text, true or false, not {}", quote(&name.name), kind_of(value));
-                cx.error(value.span, message, "write it as text, with quotes");
+                cx.error(place(value.span.into()), message, "write it as text, with quotes");
                 continue;
             }
         };
-        if let Some(fault) = scheme.and_then(|scheme| StoreOptions::check_one(scheme, &name.name, &text).err()) {
-            cx.error(name.span, format!("{what}: {}", fault.fault), fault.help);
+        if let Some(fault) = check(&name.name, &text) {
+            cx.error(place(name.span.into()), format!("{what}: {}", fault.fault), fault.help);
             continue;
         }
         options.push((name.name.to_string(), text));

@@ -349,3 +349,43 @@ fn pieces_cover_a_memory_in_order_and_leave_room_for_what_is_borrowed() {
         assert_eq!(next, size);
     }
 }
+
+/// A component that makes resources: `one` makes one and drops the one before, `two` drops the last. Its numbers are part of its answers.
+const HOLDS: &str = r#"(component
+  (type $r (resource (rep i32)))
+  (core func $new (canon resource.new $r)) (core func $drop (canon resource.drop $r))
+  (core module $m
+    (import "r" "new" (func $new (param i32) (result i32))) (import "r" "drop" (func $drop (param i32)))
+    (global $held (mut i32) (i32.const 0))
+    (func $let_go (if (global.get $held) (then (call $drop (global.get $held)))) (global.set $held (i32.const 0)))
+    (func (export "one") (param $x i32) (result i64) (local $new i32)
+      (local.set $new (call $new (local.get $x))) (call $let_go) (global.set $held (local.get $new))
+      (i64.extend_i32_u (local.get $new)))
+    (func (export "two") (param i32) (result i64) (call $let_go) (i64.const 0)))
+  (core instance $i (instantiate $m (with "r" (instance (export "new" (func $new)) (export "drop" (func $drop))))))
+  (func $one (param "x" u32) (result u64) (canon lift (core func $i "one"))) (export "one" (func $one))
+  (func $two (param "x" u32) (result u64) (canon lift (core func $i "two"))) (export "two" (func $two)))"#;
+
+#[test]
+fn a_handle_that_is_held_between_two_calls_is_refused_and_one_that_was_dropped_is_not() {
+    run(async {
+        let subject = Subject::new(HOLDS);
+        let mut running = subject.start(LimitsSpec::default()).await;
+        let base = running.snapshot(SnapshotMode::Full).await;
+        for _ in 0..3 {
+            running.step(0, 7).await;
+            running.step(0, 7).await;
+            let fault = running.image.snapshot(&mut running.store, SnapshotMode::Full, &mut Written::default()).await;
+            let Err(ImageFault::Unfit(what)) = fault else { panic!("it holds a handle: {fault:?}") };
+            assert!(what.contains("it holds 1 handles of resources between two calls"), "{what}");
+            running.step(1, 0).await;
+            assert_eq!(running.snapshot(SnapshotMode::Full).await, base);
+        }
+        // The next numbers are those of a fresh instance.
+        let mut fresh = subject.start(LimitsSpec::default()).await;
+        fresh.restore(&base).await.expect("it fits");
+        for _ in 0..3 {
+            assert_eq!(fresh.step(0, 1).await, running.step(0, 1).await);
+        }
+    });
+}

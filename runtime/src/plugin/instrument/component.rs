@@ -8,7 +8,7 @@ use std::rc::Rc;
 use wasm_encoder::{
     Alias, CanonicalFunctionSection, CanonicalOption, ComponentAliasSection, ComponentExportKind,
     ComponentExportSection, ComponentInstanceSection, ComponentSection, ComponentTypeSection, ComponentValType,
-    ExportKind, InstanceSection, ModuleArg, PrimitiveValType,
+    ExportKind, InstanceSection, ModuleArg, PrimitiveValType, ValType,
 };
 use wasmparser::{
     CanonicalFunction, ComponentAlias, ComponentAliasSectionReader, ComponentCanonicalSectionReader,
@@ -60,8 +60,28 @@ pub(super) struct Frame {
     instance_count: u32,
 }
 
-/// Rewrites a component that lies within others.
-pub(super) fn rewrite(bytes: &[u8], outer: &mut Vec<Frame>) -> Result<Rewritten, Refusal> {
+/// Whether a component, or one in it, makes resources. Else no table of handles ever holds anything: a component can only have handles of
+/// resources that a component made or that a host function gave it, and of these this host has none; see `plugin/wasi.rs`, where every
+/// function that would return one traps.
+pub(super) fn makes_resources(bytes: &[u8]) -> Result<bool, Refusal> {
+    for section in sections(bytes)? {
+        let makes = match section.id {
+            id::COMPONENT => makes_resources(section.content)?,
+            id::CANONICAL => ComponentCanonicalSectionReader::new(section.reader())?
+                .into_iter()
+                .any(|function| matches!(function, Ok(CanonicalFunction::ResourceNew { .. }))),
+            _ => false,
+        };
+        if makes {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Rewrites a component that lies within others. `with_tables`: handles may be held, so each component lets its table of handles
+/// be looked into.
+pub(super) fn rewrite(bytes: &[u8], with_tables: bool, outer: &mut Vec<Frame>) -> Result<Rewritten, Refusal> {
     if outer.len() >= DEPTH_MAX {
         let what = format!("components are nested more than {DEPTH_MAX} deep");
         return Err(Refusal::new(what, "compose it flatter"));
@@ -81,7 +101,7 @@ pub(super) fn rewrite(bytes: &[u8], outer: &mut Vec<Frame>) -> Result<Rewritten,
             }
             id::COMPONENT => {
                 let number = top(outer).components.len();
-                let inner = rewrite(section.content, outer);
+                let inner = rewrite(section.content, with_tables, outer);
                 let inner = inner.map_err(|refusal| refusal.within(format!("component {number}")))?;
                 push_section(&mut to, section.id, &inner.bytes);
                 top(outer).components.push(Some(inner.has_state));
@@ -140,9 +160,10 @@ pub(super) fn rewrite(bytes: &[u8], outer: &mut Vec<Frame>) -> Result<Rewritten,
         section.copy(&mut to);
     }
     let frame = outer.pop().unwrap_or_default();
-    let has_state = !frame.core_instances.is_empty() || !frame.instances.is_empty();
+    let has_table = with_tables && frame.core_instance_count > 0;
+    let has_state = !frame.core_instances.is_empty() || !frame.instances.is_empty() || has_table;
     if has_state {
-        frame.append_accessors(&mut to);
+        frame.append_accessors(has_table, &mut to);
     }
     Ok(Rewritten { bytes: to, has_state })
 }
@@ -230,9 +251,7 @@ fn alias(alias: &ComponentAlias<'_>, frames: &mut [Frame]) {
     }
 }
 
-/// Handles of resources lie in tables of the host. A component that makes none of its own can only have those that a host function
-/// gave it, and of these this host has none: see `plugin/wasi.rs`, where every function that would return one traps. So no table of handles ever holds
-/// anything between two calls.
+/// What a component asks of the host beside its code.
 fn canonical(function: &CanonicalFunction, frame: &mut Frame) -> Result<(), Refusal> {
     match function {
         CanonicalFunction::Lift { .. } => {
@@ -240,14 +259,9 @@ fn canonical(function: &CanonicalFunction, frame: &mut Frame) -> Result<(), Refu
             return Ok(());
         }
         CanonicalFunction::Lower { .. }
+        | CanonicalFunction::ResourceNew { .. }
         | CanonicalFunction::ResourceDrop { .. }
         | CanonicalFunction::ResourceRep { .. } => {}
-        CanonicalFunction::ResourceNew { .. } => {
-            return Err(Refusal::new(
-                "it makes resources of its own, whose handles lie outside of its memory and may live from call to call",
-                "compose it without resources, or write the state with snapshot code (world stateful-operator)",
-            ));
-        }
         other => {
             let name = format!("{other:?}");
             let name = name.split([' ', '{']).next().unwrap_or_default().to_owned();
@@ -277,9 +291,12 @@ impl Frame {
     }
 
     /// Adds the accessors of this component's core instances, and hands on those of the components in it.
-    fn append_accessors(mut self, to: &mut Vec<u8>) {
+    fn append_accessors(mut self, has_table: bool, to: &mut Vec<u8>) {
         let types = Types::append(&mut self, to);
         let mut parts = Vec::new();
+        if has_table {
+            parts.push(("handles".to_owned(), self.append_table(&types, to)));
+        }
         for (number, (instance, state)) in std::mem::take(&mut self.core_instances).into_iter().enumerate() {
             parts.push((format!("i{number}"), self.append_accessor(instance, &state, &types, to)));
         }
@@ -300,6 +317,28 @@ impl Frame {
         let mut exports = ComponentExportSection::new();
         exports.export(EXPORT, ComponentExportKind::Instance, self.instance_count, None);
         push(to, &exports);
+    }
+
+    /// Adds what looks into the table of handles: a resource of its own, without a destructor, of which handles are made and dropped.
+    fn append_table(&mut self, types: &Types, to: &mut Vec<u8>) -> u32 {
+        let mut resource = ComponentTypeSection::new();
+        resource.resource(ValType::I32, None);
+        push(to, &resource);
+        let ty = self.type_count;
+        self.type_count += 1;
+        let mut functions = CanonicalFunctionSection::new();
+        functions.resource_new(ty).resource_drop(ty);
+        functions.lift(self.core_function_count, types.first + 2, []);
+        functions.lift(self.core_function_count + 1, types.first + 5, []);
+        push(to, &functions);
+        let (make, drop) = (self.function_count, self.function_count + 1);
+        self.core_function_count += 2;
+        self.function_count += 2;
+        let mut bundle = ComponentInstanceSection::new();
+        bundle.export_items([("make", ComponentExportKind::Func, make), ("drop", ComponentExportKind::Func, drop)]);
+        push(to, &bundle);
+        self.instance_count += 1;
+        self.instance_count - 1
     }
 
     /// Adds the accessor of one core instance. Gives the number of the component instance that has its functions.

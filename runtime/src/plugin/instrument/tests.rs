@@ -120,7 +120,6 @@ fn what_comes_from_where_it_cannot_be_followed_is_refused() {
                (component $d (import \"c\" (component $c)) (instance (instantiate $c))) \
                (instance (instantiate $d (with \"c\" (component $c)))))",
         ),
-        ("resources of its own", "(component (type $r (resource (rep i32))) (core func (canon resource.new $r)))"),
         (
             "it exports \"weir-image\", a name that is weir's own",
             "(component (instance $i) (export \"weir-image\" (instance $i)))",
