@@ -66,6 +66,11 @@ pub fn task() -> weir::model::TaskInfo {
 ///
 /// If it cannot be loaded.
 pub async fn guest(component: &[u8], config: &str) -> OperatorCode {
+    guest_with(component, config, LimitsSpec::default()).await
+}
+
+/// The same with other limits.
+pub(crate) async fn guest_with(component: &[u8], config: &str, limits: LimitsSpec) -> OperatorCode {
     let cache_dir = std::env::temp_dir().join("weir-benches-compiled");
     let host = PluginHost::new(HostOptions { cache_dir: Some(cache_dir), ..HostOptions::default() }).expect("a host");
     let plugin = host.load(component).await.expect("the component loads");
@@ -75,8 +80,8 @@ pub async fn guest(component: &[u8], config: &str) -> OperatorCode {
         digest: *blake3::hash(component).as_bytes(),
         image: plugin.takes_images().then_some(weir::plugin::IMAGE_VERSION),
         open: Arc::new(move |task| {
-            let (plugin, config) = (plugin.clone(), config.clone());
-            async move { plugin.open(&LimitsSpec::default(), &config, &task).await }.boxed()
+            let (plugin, config, limits) = (plugin.clone(), config.clone(), limits.clone());
+            async move { plugin.open(&limits, &config, &task).await }.boxed()
         }),
     }
 }
@@ -131,6 +136,6 @@ fn cpu_micros() -> u64 {
 }
 
 /// Linux counts in KiB.
-fn peak_bytes() -> u64 {
+pub(crate) fn peak_bytes() -> u64 {
     usage().ru_maxrss.cast_unsigned() * 1024
 }

@@ -6,6 +6,7 @@
 mod job;
 mod native;
 mod pass;
+pub mod w4;
 
 pub use job::{Measured, guest, run, task};
 pub use native::{Native, native};

@@ -54,7 +54,9 @@
 
 #[cfg(test)]
 pub(crate) mod auditor;
+mod compress;
 mod content;
+mod cut;
 mod decide;
 mod diff;
 mod envelope;
@@ -63,12 +65,15 @@ mod export;
 #[cfg(test)]
 pub(crate) mod faulty;
 mod gc;
+mod holdings;
 mod inspect;
 mod log;
 mod manifest;
 mod objects;
 mod pack;
+mod packer;
 mod publish;
+mod read;
 mod recover;
 mod savepoint;
 mod segment;
@@ -84,18 +89,23 @@ pub use diff::{Difference, diff};
 pub use error::{Cause, CheckpointError, PublishError, Superseder};
 pub use export::{ExportFile, Exported, check_import, check_job, export_savepoint, import, open_export};
 pub use gc::{Collected, Swept, collect, sweep};
+pub use holdings::Holdings;
 pub use inspect::{EntryKind, EntrySummary, Report, history, read_manifest, verify};
 pub use manifest::{
     COMMITTABLES_MAX, Manifest, NODES_MAX, NodeEntry, NodeKind, OPAQUE_BYTES_MAX, POSITIONS_MAX, PluginEntry,
     SUBTASKS_MAX, SubtaskEntry, TEXT_BYTES_MAX,
 };
 pub use objects::{JobStore, PLUGIN_BYTES_MAX, Store};
-pub use pack::{CHUNK_BYTES_MAX, PACK_BYTES_MAX, PACK_CHUNKS_MAX, Pack, PackBuilder, PackName};
+pub use pack::{
+    CHUNK_BYTES_MAX, INLINE_BYTES_MAX, PACK_BYTES_MAX, PACK_CHUNKS_MAX, Pack, PackBuilder, PackName, PackSize,
+};
+pub use packer::{PACK_BYTES, SnapshotPacker, Written};
 pub use publish::{CommitPermit, Run};
+pub use read::{SegmentReader, move_chunks, read_segments};
 pub use recover::{Begun, Restorable, Start, begin, give_up, look_for, open_tip};
 pub(crate) use savepoint::pin;
 pub use savepoint::{
     Freed, Savepoint, check_savepoint_name, create_savepoint, delete_savepoint, find_savepoint, list_savepoints,
     missing_plugins,
 };
-pub use segment::{SEGMENTS_MAX, SegmentRef, SegmentSet, read_segments, reading_order};
+pub use segment::{Layout, Lengths, SEGMENTS_MAX, SegmentRef, SegmentSet, reading_order};

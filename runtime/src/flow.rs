@@ -14,11 +14,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use futures::future::try_join_all;
+use async_trait::async_trait;
+use futures::stream::{StreamExt, TryStreamExt};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
+mod budget;
 mod channel;
 mod context;
 mod dead_letter;
@@ -31,10 +34,13 @@ mod report;
 mod rescale;
 pub mod schedule;
 mod sink;
+mod snapshot;
 mod source;
 mod stage;
 mod task;
+mod upload;
 
+pub use budget::UploadBudget;
 pub use channel::{Closed, Receiver, Sender, channel};
 pub use context::{FlowContext, Seen, Tap};
 pub use error::TaskError;
@@ -44,17 +50,22 @@ pub use report::{CutTimings, Event, Progress};
 pub use rescale::{Carried, carry_over};
 pub use stage::OperatorCall;
 
-use crate::checkpoint::{JobStore, Manifest, NodeEntry, SegmentSet, SubtaskEntry, read_segments};
+use crate::checkpoint::{
+    CheckpointError, Holdings, JobStore, Manifest, NodeEntry, SegmentReader, SegmentRef, SubtaskEntry,
+};
 use crate::connector::{self, TaskContext};
-use crate::model::{Barrier, Descriptor, JobId, NodeName, StateKind, TaskId, TaskInfo, groups_of_subtask};
+use crate::model::{Barrier, Chunk, Descriptor, JobId, NodeName, StateKind, TaskId, TaskInfo, groups_of_subtask};
 use crate::plan::{Edge, ExchangeKind, NodeKind, OnError, OutPort, PipelineSpec, Plan};
-use crate::plugin::{HostCut, Operator, OperatorError};
+use crate::plugin::{HostCut, Operator, OperatorError, SnapshotReader};
 use operator::OperatorStage;
 use schedule::{Course, Segment};
 use sink::SinkStage;
 use source::{SourceTask, Timing};
 use stage::{Body, Chain, OutputEdge, Stage, Target};
 use task::InboxTask;
+
+/// How many subtasks are opened and restored at once.
+const OPENED_AT_ONCE: usize = 8;
 
 type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -146,6 +157,7 @@ impl Blueprint<'_> {
     /// If one cannot be opened, or if the checkpoint does not fit it.
     pub async fn build(&self) -> Result<Tasks, TaskError> {
         let mut wires = Wires::new(self);
+        let mut stages = self.open_stages().await?;
         let mut tasks = Tasks { tasks: Vec::new(), barriers: Vec::new(), participants: Vec::new() };
         for (node, planned) in self.plan.nodes.iter().enumerate() {
             for subtask in 0..planned.parallelism {
@@ -155,20 +167,32 @@ impl Blueprint<'_> {
                 continue;
             }
             for subtask in 0..planned.parallelism {
-                self.build_task(node, subtask, &mut wires, &mut tasks).await?;
+                self.build_task(node, subtask, &mut stages, &mut wires, &mut tasks)?;
             }
         }
         Ok(tasks)
+    }
+
+    /// Every subtask of every node, opened and restored: what takes long, several at once.
+    async fn open_stages(&self) -> Result<BTreeMap<(usize, u32), Stage>, TaskError> {
+        let nodes = self.plan.nodes.iter().enumerate();
+        let all: Vec<_> = nodes.flat_map(|(node, planned)| (0..planned.parallelism).map(move |s| (node, s))).collect();
+        futures::stream::iter(all)
+            .map(|(node, subtask)| async move { Ok(((node, subtask), self.open_stage(node, subtask).await?)) })
+            .buffer_unordered(OPENED_AT_ONCE)
+            .try_collect()
+            .await
     }
 
     fn chained_into(&self, node: usize) -> bool {
         self.plan.edges.iter().any(|edge| edge.to == node && edge.chained)
     }
 
-    async fn build_task(
+    fn build_task(
         &self,
         head: usize,
         subtask: u32,
+        opened: &mut BTreeMap<(usize, u32), Stage>,
         wires: &mut Wires,
         tasks: &mut Tasks,
     ) -> Result<(), TaskError> {
@@ -179,7 +203,8 @@ impl Blueprint<'_> {
             nodes.extend(self.plan.edges.iter().filter(|edge| edge.from == node && edge.chained).map(|edge| edge.to));
             next += 1;
         }
-        let mut stages: Vec<Stage> = try_join_all(nodes.iter().map(|&node| self.open_stage(node, subtask))).await?;
+        // Chained nodes have equal parallelism, and every subtask was opened.
+        let mut stages: Vec<Stage> = nodes.iter().filter_map(|&node| opened.remove(&(node, subtask))).collect();
         for (stage, &node) in stages.iter_mut().zip(&nodes) {
             for (index, edge) in self.plan.edges.iter().enumerate().filter(|(_, edge)| edge.from == node) {
                 let target = if edge.chained {
@@ -295,34 +320,34 @@ impl Blueprint<'_> {
             groups: groups_of_subtask(task.subtask, parallelism, self.spec.key_groups),
             seed: seed(self.job_id, task),
         };
-        let failed = |while_doing: &str, source| TaskError::opening(task, while_doing, source);
-        let mut operator = (code.open)(info).await.map_err(|e| failed("while it was opened", e))?;
-        let mut segments = None;
-        operator.resume_from(host);
-        if let Some((node, entry)) = entry {
-            if !entry.segments.is_empty() {
-                let written = node.plugin.as_ref().map_or(0, |plugin| plugin.state_version);
-                let readable = code.descriptor.oldest_state_version..=code.descriptor.state_version;
-                if !readable.contains(&written) {
-                    return Err(refuse(format!(
-                        "its state has version {written}, and plugin {} {} reads versions {} to {}",
-                        code.descriptor.name,
-                        code.descriptor.version,
-                        readable.start(),
-                        readable.end()
-                    )));
-                }
-                let store = self.replay.as_ref().map_or(&self.context.store, |replay| replay.store);
-                let chunks = read_segments(store, &entry.segments).await;
-                let chunks = chunks.map_err(|e| TaskError::state(task, e))?;
-                operator.restore(written, chunks).await.map_err(|e| failed("while its state was restored", e))?;
+        let mut state = None;
+        if let Some((node, entry)) = entry.filter(|(_, entry)| !entry.segments.is_empty()) {
+            let written = node.plugin.as_ref().map_or(0, |plugin| plugin.state_version);
+            let readable = code.descriptor.oldest_state_version..=code.descriptor.state_version;
+            if !readable.contains(&written) {
+                return Err(refuse(format!(
+                    "its state has version {written}, and plugin {} {} reads versions {} to {}",
+                    code.descriptor.name,
+                    code.descriptor.version,
+                    readable.start(),
+                    readable.end()
+                )));
             }
-            // Without segments to add to, the next snapshot is full.
-            let carried = !self.full.contains(&task.node);
-            segments = Some(SegmentSet::new(if carried { entry.segments.clone() } else { Vec::new() }));
+            state = Some((written, entry.segments.clone()));
         }
-        let stateful = code.descriptor.state != StateKind::Stateless;
-        Ok(OperatorStage::new(operator, stateful, segments, wake_at, records))
+        // A task of its own: restoring is work for a core, and each subtask may have one.
+        let mut opening = JoinSet::new();
+        let store = self.replay.as_ref().map_or(&self.context.store, |replay| replay.store).clone();
+        opening.spawn(open_and_restore(Arc::clone(&code.open), (task.clone(), info), host, store, state));
+        let (operator, holdings) = match opening.join_next().await {
+            Some(Ok(opened)) => opened?,
+            Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            _ => return Err(refuse("opening it was given up".into())),
+        };
+        // Without segments to add to, the next snapshot is full.
+        let holdings = if self.full.contains(&task.node) { Holdings::default() } else { holdings };
+        let holdings = (code.descriptor.state != StateKind::Stateless).then_some(holdings);
+        Ok(OperatorStage::new(operator, (&self.context, task), holdings, wake_at, records))
     }
 
     /// What the checkpoint holds for a subtask; nothing for a node that was added since.
@@ -360,6 +385,57 @@ impl Blueprint<'_> {
             generation: self.context.generation,
             task: TaskId { node: planned.name.clone(), subtask },
             parallelism: planned.parallelism,
+        }
+    }
+}
+
+/// Makes an instance, and gives it its state back: what a plugin of some state version wrote, chunk by chunk.
+async fn open_and_restore(
+    open: Arc<OpenOperator>,
+    (task, info): (TaskId, TaskInfo),
+    host: HostCut,
+    store: JobStore,
+    state: Option<(u32, Vec<SegmentRef>)>,
+) -> Result<(Box<dyn Operator>, Holdings), TaskError> {
+    let failed = |while_doing: &str, source| TaskError::opening(&task, while_doing, source);
+    let unread = |error| TaskError::state(&task, error);
+    let mut operator = open(info).await.map_err(|e| failed("while it was opened", e))?;
+    operator.resume_from(host);
+    let Some((written, segments)) = state else { return Ok((operator, Holdings::default())) };
+    let (reader, holdings) = SegmentReader::open(&segments, |_| store.clone()).await.map_err(unread)?;
+    let fault = Fault::default();
+    let chunks = Chunks { reader, fault: Arc::clone(&fault) };
+    let restored = operator.restore_from(written, Box::new(chunks)).await;
+    // To the operator, a state that cannot be read on ends there; what it made of that does not matter.
+    if let Some(error) = fault.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        return Err(unread(error));
+    }
+    restored.map_err(|e| failed("while its state was restored", e))?;
+    Ok((operator, holdings))
+}
+
+/// Why a state could not be read to its end.
+type Fault = Arc<Mutex<Option<CheckpointError>>>;
+
+/// Hands a stored state to an operator, and keeps what went wrong.
+#[derive(Debug)]
+struct Chunks {
+    reader: SegmentReader,
+    fault: Fault,
+}
+
+#[async_trait]
+impl SnapshotReader for Chunks {
+    async fn read(&mut self) -> Option<Chunk> {
+        if self.fault.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+            return None;
+        }
+        match self.reader.next().await {
+            Ok(chunk) => chunk,
+            Err(error) => {
+                self.fault.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                None
+            }
         }
     }
 }

@@ -11,6 +11,7 @@ mod store;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 pub use checkpoint::{CheckpointMetrics, FailureReason, Phase};
 pub use exposition::{CONTENT_TYPE, GuestSeries, GuestValue, render};
@@ -57,6 +58,8 @@ pub struct NodeMetrics {
     pub retries: AtomicU64,
     /// Instances that were replaced because of the memory they held.
     pub recycled: AtomicU64,
+    /// From the moment at which a subtask had the barrier from all its inputs until it had sent it on.
+    pub barrier_held: Durations,
     /// The newest watermark that a subtask has seen.
     watermark: AtomicI64,
 }
@@ -71,6 +74,7 @@ impl Default for NodeMetrics {
             skipped: AtomicU64::new(0),
             retries: AtomicU64::new(0),
             recycled: AtomicU64::new(0),
+            barrier_held: Durations::default(),
             watermark: AtomicI64::new(NO_TIME),
         }
     }
@@ -91,6 +95,51 @@ impl NodeMetrics {
     /// The newest watermark that a subtask has seen; none before the first.
     pub fn watermark(&self) -> Option<Timestamp> {
         Some(self.watermark.load(Relaxed)).filter(|&time| time != NO_TIME)
+    }
+}
+
+/// How long something took, time after time: a histogram whose buckets grow by a quarter.
+#[derive(Debug)]
+pub struct Durations([AtomicU64; BUCKETS]);
+
+/// From a microsecond to half an hour.
+const BUCKETS: usize = 96;
+
+impl Default for Durations {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+impl Durations {
+    /// The most that is counted in a bucket, in microseconds.
+    fn limit(bucket: usize) -> f64 {
+        1.25_f64.powi(i32::try_from(bucket).unwrap_or(i32::MAX))
+    }
+
+    /// Counts one.
+    pub fn note(&self, took: Duration) {
+        let micros = took.as_micros() as f64;
+        let bucket = (0..BUCKETS - 1).find(|bucket| micros <= Self::limit(*bucket)).unwrap_or(BUCKETS - 1);
+        self.0[bucket].fetch_add(1, Relaxed);
+    }
+
+    /// How many were counted.
+    pub fn count(&self) -> u64 {
+        self.0.iter().map(|bucket| bucket.load(Relaxed)).sum()
+    }
+
+    /// What the share `of` of them did not take longer than, at most a quarter too much; zero if there are none.
+    pub fn quantile(&self, of: f64) -> Duration {
+        let wanted = (self.count() as f64 * of).ceil();
+        let mut seen = 0;
+        for (bucket, count) in self.0.iter().enumerate() {
+            seen += count.load(Relaxed);
+            if seen > 0 && seen as f64 >= wanted {
+                return Duration::from_micros(Self::limit(bucket) as u64);
+            }
+        }
+        Duration::ZERO
     }
 }
 
@@ -135,5 +184,25 @@ impl JobMetrics {
     /// All nodes, by name.
     pub fn nodes(&self) -> impl Iterator<Item = (&NodeName, &NodeMetrics)> {
         self.nodes.iter().map(|(name, metrics)| (name, metrics.as_ref()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quantile_is_at_most_a_quarter_more_than_it_was() {
+        let durations = Durations::default();
+        assert_eq!(durations.quantile(0.99), Duration::ZERO);
+        for millis in 1..=100 {
+            durations.note(Duration::from_millis(millis));
+        }
+        durations.note(Duration::from_secs(1 << 20));
+        assert_eq!(durations.count(), 101);
+        for (of, millis) in [(0.0, 1.0), (0.5, 51.0), (0.98, 99.0)] {
+            let seen = durations.quantile(of).as_secs_f64() * 1e3;
+            assert!(seen >= millis * 0.999 && seen <= millis * 1.25, "{of}: {seen} ms");
+        }
     }
 }

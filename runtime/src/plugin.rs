@@ -79,6 +79,29 @@ pub trait SnapshotWriter: Send {
     fn write(&mut self, scope: Scope, kind: SegmentKind, data: &[u8]) -> bool;
 }
 
+/// Gives the chunks of a state that is being restored, in the order that `wit/snapshots.wit` promises.
+#[async_trait]
+pub trait SnapshotReader: Send + std::fmt::Debug {
+    /// The next chunk. None when there are no more, or when the next could not be read: whoever made this knows which of the two.
+    async fn read(&mut self) -> Option<Chunk>;
+}
+
+/// All chunks that are left.
+pub(crate) async fn all_chunks(reader: &mut dyn SnapshotReader) -> Vec<Chunk> {
+    let mut all = Vec::new();
+    while let Some(chunk) = reader.read().await {
+        all.push(chunk);
+    }
+    all
+}
+
+#[async_trait]
+impl SnapshotReader for std::vec::IntoIter<Chunk> {
+    async fn read(&mut self) -> Option<Chunk> {
+        self.next()
+    }
+}
+
 /// One instance that works on one subtask: one call at a time.
 ///
 /// Every call may be followed by `resume` while its output says `more`. `now` is the processing time at which the call
@@ -117,6 +140,16 @@ pub trait Operator: Send {
     /// Takes over state that a plugin of this state version wrote. Chunks come as `wit/snapshots.wit` says.
     async fn restore(&mut self, state_version: u32, chunks: Vec<Chunk>) -> Result<(), OperatorError>;
 
+    /// The same with chunks that are read as they are wanted, so that a large state is not in memory twice. What reads all of it before it begins
+    /// need not have it.
+    async fn restore_from(
+        &mut self,
+        state_version: u32,
+        mut chunks: Box<dyn SnapshotReader>,
+    ) -> Result<(), OperatorError> {
+        let all = all_chunks(&mut *chunks).await;
+        self.restore(state_version, all).await
+    }
     /// Whether the last of `process`, `advance`, `wake`, `finish` and `resume` looked at the time, so that it has to be recorded.
     /// One that does not know says yes.
     fn looked_at_time(&self) -> bool {

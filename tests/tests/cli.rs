@@ -31,6 +31,7 @@ name = "place"
 
 [checkpoint]
 interval = "50ms"
+inline = "0B"
 
 [source.made]
 connector = "generator"

@@ -9,5 +9,6 @@ mod job {
     mod flow;
     mod pieces;
     mod replay;
+    mod snapshots;
     mod store;
 }

@@ -47,6 +47,7 @@ name = "year"
 
 [checkpoint]
 interval = "150ms"
+inline = "0B"
 
 [restart]
 attempts = 0

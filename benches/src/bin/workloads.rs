@@ -1,4 +1,5 @@
-//! The workloads W1, W2 and W3, end to end: the generator, an operator, and a sink that drops, in one process each.
+//! The workloads W1, W2 and W3, end to end: the generator, an operator, and a sink that drops, in one process each. And W4, which is about
+//! checkpoints: see `w4.rs`.
 //!
 //! Each is run with its operator as a guest, as the same code natively inside the same runtime, and with an operator that hands
 //! batches on (the runtime's own cost). What is compared is CPU time a record, user and system, over all threads: wall-clock rates
@@ -12,13 +13,15 @@ use std::process::{Command, ExitCode};
 
 use clap::{Parser, ValueEnum};
 use serde::Serialize;
+use weir::clock::Clock;
 use weir::model::NodeName;
 use weir_bench_map::Map;
+use weir_benches::w4::{self, Phase, Setting};
 use weir_benches::{Measured, Pass, guest, native, run};
 use weir_count::Count;
 use weir_window::Window;
 
-/// Run W1, W2 and W3 and compare guests with native code
+/// Run W1, W2 and W3 and compare guests with native code; with `--w4`, measure checkpoints of a large state
 #[derive(Debug, Parser)]
 struct Args {
     /// Records of each run
@@ -30,6 +33,20 @@ struct Args {
     /// Only these workloads
     #[arg(long, value_enum)]
     only: Vec<Workload>,
+    /// Only W4: checkpoints of 10,000,000 keys with 100 bytes each
+    #[arg(long)]
+    w4: bool,
+    /// Of W4
+    #[arg(long, default_value_t = 10_000_000)]
+    keys: u64,
+    /// One phase of W4, in this process
+    #[arg(long, hide = true, value_enum, requires = "folder")]
+    phase: Option<Phase>,
+    /// Where W4 is done: on the disk that is to be measured. A temporary folder if not given
+    #[arg(long)]
+    folder: Option<std::path::PathBuf>,
+    #[arg(long, hide = true, default_value_t = 1)]
+    parallelism: u32,
     /// Answer in JSON
     #[arg(long)]
     json: bool,
@@ -205,7 +222,20 @@ fn splitmix64(state: u64) -> u64 {
 }
 
 fn main() -> ExitCode {
+    let clock = Clock::system();
     let args = Args::parse();
+    if let (Some(phase), Some(folder), Some(components)) = (args.phase, &args.folder, &args.components) {
+        let component = components.join("state.wasm");
+        let (folder, keys, parallelism) = (folder.clone(), args.keys, args.parallelism);
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+        let figures = runtime.block_on(w4::run(phase, &Setting { folder, component, keys, parallelism, clock }));
+        println!("{}", serde_json::to_string(&figures).expect("numbers"));
+        return ExitCode::SUCCESS;
+    }
+    if args.w4 {
+        measure_w4(&args);
+        return ExitCode::SUCCESS;
+    }
     if let (Some(workload), Some(kind)) = (args.one, args.kind) {
         let components = args.components.expect("the parent names the folder of the components");
         let measured = one(workload, kind, workload.scaled(args.records), &components);
@@ -296,6 +326,33 @@ fn all(args: &Args) {
         println!("{}", serde_json::to_string_pretty(&summaries).expect("numbers"));
     } else {
         table(&summaries);
+    }
+}
+
+fn measure_w4(args: &Args) {
+    let temporary = tempfile::tempdir().expect("a folder");
+    let folder = args.folder.as_deref().unwrap_or(temporary.path());
+    let components = args.components.as_deref().unwrap_or(temporary.path());
+    std::fs::create_dir_all(components).expect("the folder for the components");
+    let component = weir_benches::component(&weir_benches::root().join("benches/guests/state"));
+    std::fs::write(components.join("state.wasm"), component).expect("the component is written");
+    let summary = w4::measure(folder, args.keys, |phase, folder, parallelism| {
+        let name = phase.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+        let output = Command::new(std::env::current_exe().expect("this program has a path"))
+            .args(["--phase", &name, "--keys", &args.keys.to_string(), "--parallelism", &parallelism.to_string()])
+            .arg("--folder")
+            .arg(folder)
+            .arg("--components")
+            .arg(components)
+            .output()
+            .expect("this program can be started");
+        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).expect("numbers")
+    });
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&summary).expect("numbers"));
+    } else {
+        summary.print();
     }
 }
 

@@ -3,12 +3,13 @@
 //! Generations, packs and the place of a chunk in a pack are left out; what stays is, for each scope, its chunks in the order in
 //! which they would be read, each by the hash of its bytes. Every chunk is read and checked.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use super::error::CheckpointError;
 use super::objects::JobStore;
-use super::pack::{PackName, PackReader};
-use super::segment::{SegmentRef, chunk_numbers, reading_order};
+use super::pack::PackName;
+use super::read::SegmentReader;
+use super::segment::SegmentRef;
 use crate::model::{Scope, SegmentKind};
 
 /// A chunk of a segment.
@@ -36,21 +37,18 @@ pub async fn state_content<'a>(
     segments: &[SegmentRef],
     store_of: impl Fn(&PackName) -> &'a JobStore,
 ) -> Result<StateContent, CheckpointError> {
-    let mut packs: HashMap<&PackName, PackReader> = HashMap::new();
-    for SegmentRef { pack, .. } in segments {
-        if !packs.contains_key(pack) {
-            packs.insert(pack, store_of(pack).open_pack(pack).await?);
-        }
-    }
+    let (mut reader, _) = SegmentReader::open(segments, |pack| store_of(pack).clone()).await?;
     let mut content = StateContent::new();
-    for segment in reading_order(segments) {
-        let Some(pack) = packs.get(&segment.pack) else { continue };
-        let damaged = |fault| store_of(&segment.pack).damaged_pack(&segment.pack, fault);
-        let chunks = content.entry(segment.scope).or_default();
-        for number in chunk_numbers(segment, pack).map_err(damaged)? {
-            let (id, bytes) = pack.checked(number).map_err(damaged)?;
-            chunks.push(ChunkContent { kind: segment.kind, origin: segment.origin, id, bytes });
-        }
+    while let Some(chunk) = reader.next().await? {
+        // Of the chunk as it was written: how it was cut and packed is the host's matter.
+        let id = *blake3::hash(&chunk.data).as_bytes();
+        let bytes = chunk.data.len() as u64;
+        content.entry(chunk.scope).or_default().push(ChunkContent {
+            kind: chunk.kind,
+            origin: chunk.origin,
+            id,
+            bytes,
+        });
     }
     Ok(content)
 }

@@ -228,8 +228,7 @@ pub(crate) fn publishable(run: &RunFacts<'_>, manifest: &Manifest) -> Result<(),
         return Err(Unpublishable::NotCommitted(tip));
     }
     // I8. An epoch after the parent's, and not "this epoch": what a failed attempt wrote is carried by the next.
-    for segment in manifest.segments() {
-        let pack = &segment.pack;
+    for pack in &manifest.packs() {
         let is_new = pack.generation() == run.generation && run.tip.is_none_or(|tip| pack.epoch() > tip);
         #[cfg(test)]
         let is_new = is_new || crate::simulation::mutant(crate::simulation::Mutant::ReuseBecauseItExists);
@@ -426,6 +425,7 @@ mod tests {
             first_chunk: 0,
             chunks: 1,
             bytes: 1,
+            layout: super::super::Layout::Chunks,
         };
         let subtask = super::super::manifest::SubtaskEntry {
             segments: vec![segment(pack(1, 1)), segment(pack(7, 4))],

@@ -9,8 +9,9 @@ use super::error::CheckpointError;
 use super::inspect::read_manifest;
 use super::manifest::Manifest;
 use super::objects::{JobStore, Store};
+use super::read::read_segments;
 use super::recover::look_at;
-use super::segment::{SegmentRef, read_segments};
+use super::segment::SegmentRef;
 use crate::model::{Epoch, NodeName, Scope};
 
 /// How a part of a node's state differs.
@@ -98,7 +99,10 @@ fn subtasks(manifest: &Manifest) -> BTreeMap<(NodeName, u32), Vec<SegmentRef>> {
     let nodes = manifest.nodes.iter();
     let subtasks = nodes.flat_map(|node| {
         let numbered = (0..).zip(&node.subtasks);
-        numbered.map(|(number, subtask)| ((node.name.clone(), number), subtask.segments.clone()))
+        // Of opaque state, piece by piece: what did not change is the same.
+        numbered.map(|(number, subtask)| {
+            ((node.name.clone(), number), subtask.segments.iter().map(SegmentRef::as_stored).collect())
+        })
     });
     subtasks.collect()
 }

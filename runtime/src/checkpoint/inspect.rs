@@ -10,7 +10,7 @@ use super::log::{Body, READ_ATTEMPTS_MAX, Span};
 use super::manifest::Manifest;
 use super::objects::{JobStore, Store};
 use super::recover::{contended, look_at};
-use super::segment::{SegmentRef, chunk_numbers};
+use super::segment::SegmentRef;
 use crate::model::{Epoch, Generation, Timestamp};
 
 /// What an entry of the log is.
@@ -212,8 +212,7 @@ pub async fn verify(store: &Store, job: &str, epoch: Epoch) -> Result<Report, Ch
             }
         }
         for segment in segments {
-            let named = chunk_numbers(segment, &pack).and_then(|chunks| pack.bytes(chunks, segment.bytes));
-            if let Err(fault) = named {
+            if let Err(fault) = pack.index().named_by(segment) {
                 report.faults.push(store.damaged_pack(name, fault).to_string());
             }
         }

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::pack::PackName;
-use super::segment::{SEGMENTS_MAX, SegmentRef};
+use super::segment::{Layout, SEGMENTS_MAX, SegmentRef, check_layouts};
 use crate::model::{
     Committable, Epoch, Generation, JobId, KEY_GROUPS_MAX, NodeName, Scope, SegmentKind, SplitPosition, Timestamp,
     name_fault,
@@ -125,9 +125,10 @@ impl Manifest {
         self.nodes.iter().flat_map(|node| &node.subtasks).flat_map(|subtask| &subtask.segments)
     }
 
-    /// Every pack that it names, once.
+    /// Every object with state that it names, once. What is carried inline is none.
     pub fn packs(&self) -> HashSet<PackName> {
-        self.segments().map(|segment| segment.pack.clone()).collect()
+        let stored = self.segments().filter(|segment| segment.pack.inline().is_none());
+        stored.map(|segment| segment.pack.clone()).collect()
     }
 
     /// The node with a name.
@@ -207,6 +208,7 @@ impl Manifest {
                 limit("offset (bytes)", position.offset.len(), OPAQUE_BYTES_MAX)?;
                 limit("fingerprint (bytes)", position.fingerprint.len(), OPAQUE_BYTES_MAX)?;
             }
+            check_layouts(&subtask.segments)?;
             for segment in &subtask.segments {
                 if segment.chunks == 0 || segment.first_chunk.checked_add(segment.chunks).is_none() {
                     return Err(format!("a segment of {} chunks from {}", segment.chunks, segment.first_chunk));
@@ -269,6 +271,7 @@ struct WireSegment {
     first_chunk: u32,
     chunks: u32,
     bytes: u64,
+    layout: Layout,
 }
 
 impl Serialize for Manifest {
@@ -289,6 +292,7 @@ impl Serialize for Manifest {
             first_chunk: s.first_chunk,
             chunks: s.chunks,
             bytes: s.bytes,
+            layout: s.layout.clone(),
         };
         let mut subtask = |s: &SubtaskEntry| WireSubtask {
             segments: s.segments.iter().map(&mut segment).collect(),
@@ -340,6 +344,7 @@ impl<'de> Deserialize<'de> for Manifest {
                 first_chunk: s.first_chunk,
                 chunks: s.chunks,
                 bytes: s.bytes,
+                layout: s.layout,
             })
         };
         let subtask = |s: WireSubtask| {

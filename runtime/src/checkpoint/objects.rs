@@ -26,7 +26,7 @@ use object_store::{GetOptions, ObjectStore, ObjectStoreExt, PutMode, PutPayload}
 
 use super::decide::{self, Seen, Settle};
 use super::error::{Cause, CheckpointError};
-use super::pack::{PACK_BYTES_MAX, Pack, PackName, PackReader};
+use super::pack::{PACK_BYTES_MAX, PACK_TRAILER_BYTES, Pack, PackIndex, PackName, PackReader};
 use crate::metrics::{StoreMetrics, StoreOperation};
 use crate::model::{Epoch, JobId, name_fault};
 use crate::storage::{LocalRoot, OpenError, Opened, StoreOptions, open};
@@ -40,6 +40,8 @@ pub(crate) const OBJECT_BYTES_MAX: u64 = 64 << 20;
 const LISTING_MAX: usize = 1 << 20;
 /// The largest plugin, in bytes.
 pub const PLUGIN_BYTES_MAX: u64 = 256 << 20;
+/// How many bytes at the end of a pack are read first: its footer is in them unless it has more than a thousand chunks.
+const PACK_TAIL_BYTES: u64 = 64 << 10;
 /// How many objects are deleted at once.
 const DELETES_AT_ONCE: usize = 8;
 /// How many writers a probe sets on one name at once, and how often.
@@ -446,6 +448,10 @@ impl Store {
     }
 }
 
+fn wrong_size(now: u64, then: u64) -> String {
+    format!("it has {now} bytes, and {then} were written")
+}
+
 /// Refuses what is not the name of a job or a pin.
 pub(crate) fn check_name(what: &'static str, name: &str) -> Result<(), CheckpointError> {
     match name_fault(name) {
@@ -590,8 +596,8 @@ impl JobStore {
             self.durable.lock().unwrap_or_else(PoisonError::into_inner).insert(pack.name.clone());
             return Ok(());
         }
-        // A pack without chunks only says what is cleared: no manifest ever names it.
-        if pack.segments.iter().any(|segment| segment.chunks > 0) {
+        // A pack without chunks only says what is cleared: no manifest ever names it. And one that is carried by its name is no object.
+        if pack.chunks > 0 && pack.name.inline().is_none() {
             self.store.put(&self.pack(&pack.name), pack.payload.clone()).await?;
         }
         self.durable.lock().unwrap_or_else(PoisonError::into_inner).insert(pack.name.clone());
@@ -625,13 +631,96 @@ impl JobStore {
     /// Reads a pack as it is.
     pub(crate) async fn read_pack(&self, name: &PackName) -> Result<Bytes, CheckpointError> {
         let path = self.pack(name);
-        let content = self.store.read(&path, PACK_BYTES_MAX).await?;
-        content.ok_or_else(|| CheckpointError::Missing { object: path.to_string(), by: "the checkpoint".into() })
+        let content = match name.inline() {
+            Some(content) => Some(content.clone()),
+            None => self.store.read(&path, PACK_BYTES_MAX).await?,
+        };
+        let missing = || CheckpointError::Missing { object: path.to_string(), by: "the checkpoint".into() };
+        let content = content.ok_or_else(missing)?;
+        let (now, then) = (content.len() as u64, name.size().map(|size| size.stored));
+        match then.filter(|then| *then != now) {
+            Some(then) => Err(CheckpointError::damaged(path, wrong_size(now, then))),
+            None => Ok(content),
+        }
     }
 
     /// Writes a pack as it was read elsewhere. Durable when it returns.
     pub(crate) async fn put_pack_bytes(&self, name: &PackName, content: Bytes) -> Result<(), CheckpointError> {
         self.store.put(&self.pack(name), content.into()).await
+    }
+
+    /// Reads the footer of a pack and checks it.
+    pub(crate) async fn pack_index(&self, name: &PackName) -> Result<PackIndex, CheckpointError> {
+        let damaged = |fault| self.damaged_pack(name, fault);
+        let size = match (name.size(), name.inline()) {
+            (_, Some(content)) => content.len() as u64,
+            (Some(size), _) => size.stored,
+            (None, _) => self.pack_bytes(name).await?,
+        };
+        let tail_start = size.saturating_sub(PACK_TAIL_BYTES);
+        let tail = self.pack_range(name, tail_start..size).await?;
+        let footer = PackIndex::footer_bytes(name, &tail).map_err(damaged)?;
+        let after = tail.len() - PACK_TRAILER_BYTES;
+        let footer = match after.checked_sub(footer) {
+            Some(start) => tail.slice(start..after),
+            None => {
+                let end = size - PACK_TRAILER_BYTES as u64;
+                let start = end.checked_sub(footer as u64);
+                let start = start.ok_or_else(|| damaged(format!("it has {size} bytes, fewer than its parts")))?;
+                self.pack_range(name, start..end).await?
+            }
+        };
+        PackIndex::open(name, &footer, size).map_err(damaged)
+    }
+
+    /// Some bytes of a pack.
+    pub(crate) async fn pack_range(
+        &self,
+        name: &PackName,
+        range: std::ops::Range<u64>,
+    ) -> Result<Bytes, CheckpointError> {
+        let wanted = range.end.saturating_sub(range.start);
+        let bytes = match name.inline() {
+            Some(content) if range.end <= content.len() as u64 => {
+                Ok(content.slice(range.start as usize..range.end as usize))
+            }
+            Some(_) => Ok(Bytes::new()),
+            None if wanted == 0 => Ok(Bytes::new()),
+            None => {
+                let path = self.pack(name);
+                let get = self.store.objects.get_range(&path, range.clone());
+                self.store.metrics.timed(StoreOperation::Get, get).await
+            }
+        };
+        match bytes {
+            Ok(bytes) if bytes.len() as u64 == wanted => Ok(bytes),
+            // Missing, shorter than it should be, or out of reach? The error does not tell in the same way on every store.
+            bytes => match self.pack_bytes(name).await? {
+                size if size < range.end => {
+                    let then = name.size().map_or(range.end, |size| size.stored);
+                    Err(self.damaged_pack(name, wrong_size(size, then)))
+                }
+                _ => Err(match bytes {
+                    Err(source) => CheckpointError::unreachable("read", self.pack(name), source),
+                    Ok(bytes) => self.damaged_pack(name, format!("it gave {} bytes for {wanted}", bytes.len())),
+                }),
+            },
+        }
+    }
+
+    /// How many bytes a pack has, as the store says.
+    async fn pack_bytes(&self, name: &PackName) -> Result<u64, CheckpointError> {
+        let path = self.pack(name);
+        if let Some(content) = name.inline() {
+            return Ok(content.len() as u64);
+        }
+        match self.store.metrics.timed(StoreOperation::Head, self.store.objects.head(&path)).await {
+            Ok(object) => Ok(object.size),
+            Err(object_store::Error::NotFound { .. }) => {
+                Err(CheckpointError::Missing { object: path.to_string(), by: "the checkpoint".into() })
+            }
+            Err(source) => Err(CheckpointError::unreachable("look for", path, source)),
+        }
     }
 
     pub(crate) fn damaged_pack(&self, name: &PackName, fault: String) -> CheckpointError {

@@ -1,23 +1,34 @@
-//! Packs: the object that holds what one subtask wrote in one epoch.
+//! Packs: the objects that hold what one subtask wrote in one epoch, and the few bytes that are too few for an object.
 //!
 //! ```text
-//! magic ‖ chunk ‖ chunk ‖ … ‖ footer: (length, blake3) of each chunk, in order ‖ footer's length ‖ footer's blake3 ‖ magic
+//! magic ‖ chunk ‖ chunk ‖ … ‖ footer ‖ footer's length ‖ footer's blake3 ‖ magic
+//! footer = for each chunk, in order: its length, its length as stored, the XXH3 of what is stored, the blake3 of what it is
 //! ```
 //!
 //! Every byte is covered: chunks by their hashes in the footer, the footer by its hash in the trailer, and that one by
 //! the pack's name, which is made of it. So a chunk is hashed once when it is written, and the pack never again.
 //! What comes back is exactly what was written, chunk by chunk, or an error that names the pack and the chunk.
+//!
+//! A chunk is stored as zstd where that pays (`compress.rs`): the blake3 is that of the plain bytes, the XXH3 that of the stored ones, so that
+//! damage is found before anything is decompressed; and no more is decompressed than the footer declares.
+//!
+//! A pack of a few bytes is no object at all: its name carries its content ([`PackName::inline`]) into the report and into every manifest
+//! that names it. It is read, checked and referred to like any other.
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use object_store::{PutPayload, PutPayloadMut};
 use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
 
+use super::compress::{self, Compressor};
 use super::error::CheckpointError;
-use super::segment::{SEGMENTS_MAX, SegmentRef};
+use super::segment::{Layout, SEGMENTS_MAX, SegmentRef};
 use crate::model::{Epoch, Generation, NodeName, Scope, SegmentKind, TaskId, name_fault};
 
 /// The largest chunk, in bytes.
@@ -26,58 +37,114 @@ pub const CHUNK_BYTES_MAX: usize = 64 << 20;
 pub const PACK_CHUNKS_MAX: usize = 1 << 20;
 /// The largest pack, in bytes: what S3 takes in one request is 5 GiB.
 pub const PACK_BYTES_MAX: u64 = 4 << 30;
+/// The largest pack that is carried by its name, in bytes, footer included.
+pub const INLINE_BYTES_MAX: usize = 4 << 10;
 
 const MAGIC: &[u8; 8] = b"weirpack";
 /// Another magic for another layout: a change of either is a change of format.
-const END_MAGIC: &[u8; 8] = b"weirpk/1";
-const INDEX_ENTRY_BYTES: usize = 4 + 32;
+const END_MAGIC: &[u8; 8] = b"weirpk/2";
+const INDEX_ENTRY_BYTES: usize = 4 + 4 + 8 + 32;
 const TRAILER_BYTES: usize = 4 + 32 + 8;
 /// Small chunks share a block of this size instead of each having an allocation.
 const BLOCK_BYTES: usize = 1 << 20;
 
 /// The name of a pack: who wrote it, when, and what. Two packs with one name have one content.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+///
+/// A name that came from a builder or a manifest also knows how large the pack is, and carries its content if that is small.
+/// Neither is part of its identity: a name that was read from a listing is the same name.
+#[derive(Clone)]
 pub struct PackName(Arc<Parts>);
 
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 struct Parts {
+    identity: Identity,
+    size: Option<PackSize>,
+    inline: Option<Bytes>,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+struct Identity {
     generation: Generation,
     epoch: Epoch,
     task: TaskId,
     hash: [u8; 32],
 }
 
+/// How large a pack is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PackSize {
+    /// The bytes of the object.
+    pub stored: u64,
+    /// The bytes of its chunks as they were written.
+    pub plain: u64,
+}
+
 impl PackName {
-    fn new(generation: Generation, epoch: Epoch, task: TaskId, hash: [u8; 32]) -> Self {
-        Self(Arc::new(Parts { generation, epoch, task, hash }))
+    fn new(identity: Identity, size: Option<PackSize>, inline: Option<Bytes>) -> Self {
+        Self(Arc::new(Parts { identity, size, inline }))
     }
 
     /// The name of a copy in another history of a job: of generation 0, which no run has.
     pub(crate) fn adopted(&self) -> Self {
-        let Parts { epoch, task, hash, .. } = &*self.0;
-        Self::new(Generation(0), *epoch, task.clone(), *hash)
+        let Parts { identity, size, inline } = &*self.0;
+        Self::new(Identity { generation: Generation(0), ..identity.clone() }, *size, inline.clone())
     }
 
     /// The run that wrote it.
     pub fn generation(&self) -> Generation {
-        self.0.generation
+        self.0.identity.generation
     }
 
     /// The attempt that it was written for.
     pub fn epoch(&self) -> Epoch {
-        self.0.epoch
+        self.0.identity.epoch
     }
 
     /// The subtask whose state it holds.
     pub fn task(&self) -> &TaskId {
-        &self.0.task
+        &self.0.identity.task
+    }
+
+    /// How large it is; not known of a name that was read from a listing.
+    pub fn size(&self) -> Option<PackSize> {
+        self.0.size
+    }
+
+    /// Its content, if it is carried by the name and is no object.
+    pub fn inline(&self) -> Option<&Bytes> {
+        self.0.inline.as_ref()
+    }
+}
+
+impl PartialEq for PackName {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.identity == other.0.identity
+    }
+}
+
+impl Eq for PackName {}
+
+impl Hash for PackName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.identity.hash(state);
+    }
+}
+
+impl PartialOrd for PackName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for PackName {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.identity.cmp(&other.0.identity)
     }
 }
 
 /// `<generation>-<epoch>-<node>.<subtask>-<blake3>`
 impl fmt::Display for PackName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Parts { generation, epoch, task, hash } = &*self.0;
+        let Identity { generation, epoch, task, hash } = &self.0.identity;
         let hash = blake3::Hash::from_bytes(*hash).to_hex();
         write!(f, "{generation}-{epoch}-{}.{}-{hash}", task.node, task.subtask)
     }
@@ -98,34 +165,51 @@ impl FromStr for PackName {
         let (epoch, rest) = rest.split_once('-').ok_or_else(bad)?;
         let (task, hash) = rest.rsplit_once('-').ok_or_else(bad)?;
         let (node, subtask) = task.rsplit_once('.').ok_or_else(bad)?;
-        let name = Self::new(
-            Generation(generation.parse().map_err(|_| bad())?),
-            Epoch(epoch.parse().map_err(|_| bad())?),
-            TaskId { node: NodeName::new(node), subtask: subtask.parse().map_err(|_| bad())? },
-            *blake3::Hash::from_hex(hash).map_err(|_| bad())?.as_bytes(),
-        );
+        let identity = Identity {
+            generation: Generation(generation.parse().map_err(|_| bad())?),
+            epoch: Epoch(epoch.parse().map_err(|_| bad())?),
+            task: TaskId { node: NodeName::new(node), subtask: subtask.parse().map_err(|_| bad())? },
+            hash: *blake3::Hash::from_hex(hash).map_err(|_| bad())?.as_bytes(),
+        };
+        let name = Self::new(identity, None, None);
         // Only the one spelling that `Display` gives: no leading zeros, no signs, no capitals.
         if name_fault(node).is_some() || name.to_string() != text { Err(bad()) } else { Ok(name) }
     }
 }
 
+/// As it stands in a manifest.
+#[derive(Serialize, Deserialize)]
+struct Wire {
+    identity: Identity,
+    size: Option<PackSize>,
+    inline: Option<Vec<u8>>,
+}
+
 impl Serialize for PackName {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.0.serialize(serializer)
+        let inline = self.0.inline.as_ref().map(|content| content.to_vec());
+        Wire { identity: self.0.identity.clone(), size: self.0.size, inline }.serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for PackName {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let parts = Parts::deserialize(deserializer)?;
-        match name_fault(parts.task.node.as_str()) {
-            Some(fault) => Err(serde::de::Error::custom(format!("node {:?} {fault}", parts.task.node.as_str()))),
-            None => Ok(Self(Arc::new(parts))),
+        use serde::de::Error;
+        let Wire { identity, size, inline } = Wire::deserialize(deserializer)?;
+        if let Some(fault) = name_fault(identity.task.node.as_str()) {
+            return Err(Error::custom(format!("node {:?} {fault}", identity.task.node.as_str())));
         }
+        if let Some(content) = inline.as_ref().filter(|content| content.len() > INLINE_BYTES_MAX) {
+            let bytes = content.len();
+            return Err(Error::custom(format!(
+                "an inline pack of {bytes} bytes, over the limit of {INLINE_BYTES_MAX}"
+            )));
+        }
+        Ok(Self::new(identity, size, inline.map(Bytes::from)))
     }
 }
 
-/// Collects what one subtask writes in one epoch.
+/// Collects what one subtask writes in one epoch, or a part of it.
 #[derive(Debug)]
 pub struct PackBuilder {
     generation: Generation,
@@ -133,8 +217,10 @@ pub struct PackBuilder {
     task: TaskId,
     payload: PutPayloadMut,
     bytes: u64,
+    plain: u64,
     index: Vec<u8>,
     chunks: u32,
+    compressor: Compressor,
     /// In the order of writing; adjacent chunks of one segment are one entry. The pack's name is known at the end.
     runs: Vec<Run>,
 }
@@ -143,6 +229,10 @@ pub struct PackBuilder {
 struct Run {
     scope: Scope,
     kind: SegmentKind,
+    layout: Layout,
+    /// Where its chunks are, if not in this pack.
+    elsewhere: Option<PackName>,
+    origin: u32,
     first_chunk: u32,
     chunks: u32,
     bytes: u64,
@@ -157,6 +247,8 @@ pub struct Pack {
     pub payload: PutPayload,
     /// The size of its content.
     pub bytes: u64,
+    /// How many chunks it has itself.
+    pub chunks: u32,
     /// What was written, in the order of writing: give it to [`SegmentSet::apply`](super::SegmentSet::apply). A base
     /// with no chunks clears its segment.
     pub segments: Vec<SegmentRef>,
@@ -167,49 +259,129 @@ impl PackBuilder {
     pub fn new(generation: Generation, epoch: Epoch, task: &TaskId) -> Self {
         let mut payload = PutPayloadMut::new().with_block_size(BLOCK_BYTES);
         payload.extend_from_slice(MAGIC);
-        let bytes = MAGIC.len() as u64;
-        Self { generation, epoch, task: task.clone(), payload, bytes, index: Vec::new(), chunks: 0, runs: Vec::new() }
+        Self {
+            generation,
+            epoch,
+            task: task.clone(),
+            payload,
+            bytes: MAGIC.len() as u64,
+            plain: 0,
+            index: Vec::new(),
+            chunks: 0,
+            compressor: Compressor::default(),
+            runs: Vec::new(),
+        }
     }
 
-    /// How many bytes have been written so far.
+    /// How many bytes have been stored so far, the footer not counted.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// How many chunks it has itself.
+    pub(super) fn chunks(&self) -> u32 {
+        self.chunks
     }
 
     /// Adds a chunk to a segment. A base with no bytes is no chunk: it only replaces what the segment held.
     ///
     /// Fails when a limit is crossed, and then holds what it held before.
     pub fn write(&mut self, scope: Scope, kind: SegmentKind, data: &[u8]) -> Result<(), CheckpointError> {
-        let limit = |what: &str, value: u64, limit: u64| {
-            let what = format!("{what} of {} in epoch {}", self.task, self.epoch);
-            if value > limit { Err(CheckpointError::TooLarge { what, value, limit }) } else { Ok(()) }
-        };
-        limit("a chunk (bytes)", data.len() as u64, CHUNK_BYTES_MAX as u64)?;
-        limit("the number of chunks", u64::from(self.chunks) + 1, PACK_CHUNKS_MAX as u64)?;
-        let whole = self.bytes + (data.len() + self.index.len() + INDEX_ENTRY_BYTES + TRAILER_BYTES) as u64;
-        limit("the state (bytes)", whole, PACK_BYTES_MAX)?;
-        let is_new = self.runs.last().is_none_or(|run| (run.scope, run.kind) != (scope, kind));
-        if is_new {
-            limit("the number of segments", self.runs.len() as u64 + 1, SEGMENTS_MAX as u64)?;
-            self.runs.push(Run { scope, kind, first_chunk: self.chunks, chunks: 0, bytes: 0 });
-        }
+        let origin = self.task.subtask;
         if kind == SegmentKind::Base && data.is_empty() {
-            return Ok(());
+            return self.clear(scope);
         }
-        self.payload.extend_from_slice(data);
-        self.index.extend_from_slice(&(data.len() as u32).to_le_bytes());
-        self.index.extend_from_slice(blake3::hash(data).as_bytes());
-        self.bytes += data.len() as u64;
+        self.write_as(scope, kind, origin, &Layout::Chunks, Bytes::copy_from_slice(data), None)
+    }
+
+    /// Says that a segment holds nothing, as far as it was written before.
+    pub(super) fn clear(&mut self, scope: Scope) -> Result<(), CheckpointError> {
+        let (kind, origin, first_chunk) = (SegmentKind::Base, self.task.subtask, self.chunks);
+        let layout = Layout::Chunks;
+        self.extend(Run { scope, kind, layout, elsewhere: None, origin, first_chunk, chunks: 0, bytes: 0 })
+    }
+
+    /// Adds a chunk, or a piece of several, that some subtask wrote. `hash` is its blake3, where that is known.
+    pub(super) fn write_as(
+        &mut self,
+        scope: Scope,
+        kind: SegmentKind,
+        origin: u32,
+        layout: &Layout,
+        data: Bytes,
+        hash: Option<blake3::Hash>,
+    ) -> Result<(), CheckpointError> {
+        self.limit("a chunk (bytes)", data.len() as u64, CHUNK_BYTES_MAX as u64)?;
+        self.limit("the number of chunks", u64::from(self.chunks) + 1, PACK_CHUNKS_MAX as u64)?;
+        let whole = self.bytes + (data.len() + self.index.len() + INDEX_ENTRY_BYTES + TRAILER_BYTES) as u64;
+        self.limit("the state (bytes)", whole, PACK_BYTES_MAX)?;
+        let (first_chunk, bytes) = (self.chunks, data.len() as u64);
+        let layout = layout.clone();
+        self.extend(Run { scope, kind, layout, elsewhere: None, origin, first_chunk, chunks: 1, bytes })?;
+        let hash = hash.unwrap_or_else(|| blake3::hash(&data));
+        let plain = data.len();
+        let stored = match self.compressor.compress(&data) {
+            Some(compressed) => Bytes::from(compressed),
+            None => data,
+        };
+        self.index.extend_from_slice(&(plain as u32).to_le_bytes());
+        self.index.extend_from_slice(&(stored.len() as u32).to_le_bytes());
+        self.index.extend_from_slice(&xxh3_64(&stored).to_le_bytes());
+        self.index.extend_from_slice(hash.as_bytes());
+        self.bytes += stored.len() as u64;
+        self.plain += plain as u64;
         self.chunks += 1;
-        if let Some(run) = self.runs.last_mut() {
-            run.chunks += 1;
-            run.bytes += data.len() as u64;
+        // A large one is taken as it is, small ones share blocks.
+        if stored.len() * 4 >= BLOCK_BYTES {
+            self.payload.push(stored)
+        } else {
+            self.payload.extend_from_slice(&stored)
         }
         Ok(())
     }
 
+    /// Adds chunks that lie in another pack.
+    pub(super) fn refer(&mut self, segment: SegmentRef) -> Result<(), CheckpointError> {
+        let SegmentRef { scope, kind, origin, pack, first_chunk, chunks, bytes, layout } = segment;
+        self.extend(Run { scope, kind, layout, elsewhere: Some(pack), origin, first_chunk, chunks, bytes })
+    }
+
+    /// Says how what begins at the last entry with a layout of pieces was written. False: it does not begin in this pack.
+    pub(super) fn end_pieces(&mut self, layout: Layout) -> Option<Layout> {
+        match self.runs.iter_mut().rfind(|run| matches!(run.layout, Layout::Pieces(_))) {
+            Some(run) => {
+                run.layout = layout;
+                None
+            }
+            None => Some(layout),
+        }
+    }
+
+    fn extend(&mut self, run: Run) -> Result<(), CheckpointError> {
+        if let Some(last) = self.runs.last_mut()
+            && last.is_continued_by(&run)
+        {
+            last.chunks += run.chunks;
+            last.bytes += run.bytes;
+            return Ok(());
+        }
+        self.limit("the number of segments", self.runs.len() as u64 + 1, SEGMENTS_MAX as u64)?;
+        self.runs.push(run);
+        Ok(())
+    }
+
+    fn limit(&self, what: &str, value: u64, limit: u64) -> Result<(), CheckpointError> {
+        let what = || format!("{what} of {} in epoch {}", self.task, self.epoch);
+        if value > limit { Err(CheckpointError::TooLarge { what: what(), value, limit }) } else { Ok(()) }
+    }
+
     /// The pack, or none if nothing was written.
-    pub fn finish(mut self) -> Option<Pack> {
+    pub fn finish(self) -> Option<Pack> {
+        self.finish_as(false)
+    }
+
+    /// The pack, or none if nothing was written; carried by its name if it is small enough for that and `inline` says so.
+    pub(super) fn finish_as(mut self, inline: bool) -> Option<Pack> {
         if self.runs.is_empty() {
             return None;
         }
@@ -218,73 +390,128 @@ impl PackBuilder {
         self.payload.extend_from_slice(&(self.index.len() as u32).to_le_bytes());
         self.payload.extend_from_slice(hash.as_bytes());
         self.payload.extend_from_slice(END_MAGIC);
-        let origin = self.task.subtask;
-        let name = PackName::new(self.generation, self.epoch, self.task, *hash.as_bytes());
+        let payload = self.payload.freeze();
+        let bytes = payload.content_length() as u64;
+        let identity =
+            Identity { generation: self.generation, epoch: self.epoch, task: self.task, hash: *hash.as_bytes() };
+        let inline = (inline && bytes <= INLINE_BYTES_MAX as u64).then(|| Bytes::from(payload.clone()));
+        let name = PackName::new(identity, Some(PackSize { stored: bytes, plain: self.plain }), inline);
         let segment = |run: Run| SegmentRef {
             scope: run.scope,
             kind: run.kind,
-            origin,
-            pack: name.clone(),
+            origin: run.origin,
+            pack: run.elsewhere.unwrap_or_else(|| name.clone()),
             first_chunk: run.first_chunk,
             chunks: run.chunks,
             bytes: run.bytes,
+            layout: run.layout,
         };
         let segments = self.runs.into_iter().map(segment).collect();
-        let payload = self.payload.freeze();
-        Some(Pack { name, bytes: payload.content_length() as u64, payload, segments })
+        Some(Pack { name, bytes, payload, chunks: self.chunks, segments })
     }
 }
 
-/// A pack that was read: its index is checked, its chunks are when they are asked for.
+impl Run {
+    /// Whether a run lies right behind this one, so that one reference will do.
+    fn is_continued_by(&self, next: &Self) -> bool {
+        let is_next = (self.scope, self.kind, self.origin, &self.elsewhere)
+            == (next.scope, next.kind, next.origin, &next.elsewhere)
+            && self.first_chunk.checked_add(self.chunks) == Some(next.first_chunk);
+        is_next && self.layout.is_continued_by(&next.layout)
+    }
+}
+
+/// What a pack consists of, checked against its name.
 #[derive(Debug)]
-pub(crate) struct PackReader {
-    content: Bytes,
+pub(crate) struct PackIndex {
     chunks: Vec<IndexEntry>,
 }
 
 #[derive(Debug)]
 struct IndexEntry {
-    offset: usize,
-    bytes: u32,
+    offset: u64,
+    plain: u32,
+    stored: u32,
+    check: u64,
     hash: [u8; 32],
 }
 
-impl PackReader {
-    /// Checks the outline of a pack against its name. The text of the error completes "the pack is damaged: …".
-    pub(crate) fn open(name: &PackName, content: Bytes) -> Result<Self, String> {
-        let cut = || format!("it has {} bytes, fewer than its parts", content.len());
-        let index_end = content.len().checked_sub(TRAILER_BYTES).ok_or_else(cut)?;
-        if index_end < MAGIC.len() {
-            return Err(cut());
+impl IndexEntry {
+    fn range(&self) -> std::ops::Range<u64> {
+        self.offset..self.offset + u64::from(self.stored)
+    }
+
+    /// The chunk, from what is stored of it.
+    fn open(&self, number: u32, stored: Bytes) -> Result<Bytes, String> {
+        let fault = |what: &str| format!("chunk {number} {what}");
+        if stored.len() != self.stored as usize || xxh3_64(&stored) != self.check {
+            return Err(fault("does not match its hash"));
         }
-        let trailer = &content[index_end..];
-        if content[..MAGIC.len()] != *MAGIC || trailer[36..] != *END_MAGIC {
+        let plain = if self.stored == self.plain {
+            stored
+        } else {
+            compress::decompress(&stored, self.plain as usize).map_err(|what| fault(&what))?.into()
+        };
+        if blake3::hash(&plain) == blake3::Hash::from_bytes(self.hash) {
+            Ok(plain)
+        } else {
+            Err(fault("does not match its hash"))
+        }
+    }
+}
+
+/// How many bytes at the end of a pack say how long its footer is.
+pub(crate) const PACK_TRAILER_BYTES: usize = TRAILER_BYTES;
+
+impl PackIndex {
+    /// How many bytes before the trailer the footer takes. `tail` ends where the pack ends. The text of the error completes "the pack is damaged: …".
+    pub(crate) fn footer_bytes(name: &PackName, tail: &[u8]) -> Result<usize, String> {
+        let start = tail.len().checked_sub(TRAILER_BYTES).ok_or_else(|| too_short(tail.len() as u64))?;
+        let trailer = &tail[start..];
+        if trailer[36..] != *END_MAGIC {
             return Err("it does not begin and end as a pack does".into());
         }
-        let index_bytes = u32::from_le_bytes([trailer[0], trailer[1], trailer[2], trailer[3]]) as usize;
-        let index_start = index_end.checked_sub(index_bytes).ok_or_else(cut)?;
-        let index = &content[index_start..index_end];
-        if trailer[4..36] != name.0.hash || blake3::hash(index) != blake3::Hash::from_bytes(name.0.hash) {
+        if trailer[4..36] != name.0.identity.hash {
+            return Err("its index does not match its name".into());
+        }
+        let bytes = u32::from_le_bytes([trailer[0], trailer[1], trailer[2], trailer[3]]) as usize;
+        if bytes > PACK_CHUNKS_MAX * INDEX_ENTRY_BYTES {
+            return Err(format!("its index has {bytes} bytes, more than any pack's"));
+        }
+        Ok(bytes)
+    }
+
+    /// Reads the footer of a pack of `size` bytes.
+    pub(crate) fn open(name: &PackName, footer: &[u8], size: u64) -> Result<Self, String> {
+        let cut = || too_short(size);
+        let start = size.checked_sub((TRAILER_BYTES + footer.len()) as u64).ok_or_else(cut)?;
+        if blake3::hash(footer) != blake3::Hash::from_bytes(name.0.identity.hash) {
             return Err("its index does not match its name".into());
         }
         // The index is what was written; the rest guards against a fault in the writer.
-        let (entries, rest) = index.as_chunks::<INDEX_ENTRY_BYTES>();
+        let (entries, rest) = footer.as_chunks::<INDEX_ENTRY_BYTES>();
         if !rest.is_empty() || entries.len() > PACK_CHUNKS_MAX {
-            return Err(format!("its index has {index_bytes} bytes, which is not a whole number of entries"));
+            return Err(format!("its index has {} bytes, which is not a whole number of entries", footer.len()));
         }
-        let mut offset = MAGIC.len();
+        let mut offset = MAGIC.len() as u64;
         let mut chunks = Vec::with_capacity(entries.len());
         for entry in entries {
-            let bytes = u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]);
+            let number = |at: usize| u32::from_le_bytes([entry[at], entry[at + 1], entry[at + 2], entry[at + 3]]);
+            let (plain, stored) = (number(0), number(4));
+            let check = u64::from(number(8)) | u64::from(number(12)) << 32;
             let mut hash = [0; 32];
-            hash.copy_from_slice(&entry[4..]);
-            chunks.push(IndexEntry { offset, bytes, hash });
-            offset = offset.checked_add(bytes as usize).ok_or_else(cut)?;
+            hash.copy_from_slice(&entry[16..]);
+            if plain as usize > CHUNK_BYTES_MAX || stored > plain {
+                let at = chunks.len();
+                return Err(format!("chunk {at} takes {stored} bytes for {plain}; the limit is {CHUNK_BYTES_MAX}"));
+            }
+            chunks.push(IndexEntry { offset, plain, stored, check, hash });
+            offset += u64::from(stored);
         }
-        if offset != index_start {
-            return Err(format!("its chunks have {offset} bytes by its index and {index_start} in fact"));
+        if offset != start {
+            return Err(format!("its chunks have {offset} bytes by its index and {start} in fact"));
         }
-        Ok(Self { content, chunks })
+        Ok(Self { chunks })
     }
 
     /// How many chunks it has.
@@ -292,36 +519,100 @@ impl PackReader {
         self.chunks.len() as u32
     }
 
+    fn entry(&self, number: u32) -> Result<&IndexEntry, String> {
+        let chunks = self.chunks.len();
+        self.chunks.get(number as usize).ok_or_else(|| format!("it has {chunks} chunks, and chunk {number} is wanted"))
+    }
+
+    /// How many bytes a chunk has.
+    pub(crate) fn plain_bytes(&self, number: u32) -> Result<u32, String> {
+        self.entry(number).map(|entry| entry.plain)
+    }
+
+    /// The blake3 of a chunk.
+    pub(crate) fn hash(&self, number: u32) -> Result<blake3::Hash, String> {
+        self.entry(number).map(|entry| blake3::Hash::from_bytes(entry.hash))
+    }
+
+    /// Where chunks lie in the pack. They lie side by side.
+    pub(crate) fn range(&self, chunks: std::ops::Range<u32>) -> Result<std::ops::Range<u64>, String> {
+        match chunks.end.checked_sub(1) {
+            Some(last) if !chunks.is_empty() => Ok(self.entry(chunks.start)?.offset..self.entry(last)?.range().end),
+            _ => Ok(0..0),
+        }
+    }
+
+    /// A chunk, checked. `stored` is what lies in the pack from `start` on, at least all of that chunk.
+    pub(crate) fn chunk(&self, number: u32, start: u64, stored: &Bytes) -> Result<Bytes, String> {
+        let entry = self.entry(number)?;
+        let std::ops::Range { start: from, end } = entry.range();
+        match (from.checked_sub(start), end.checked_sub(start)) {
+            (Some(from), Some(end)) if end <= stored.len() as u64 => {
+                entry.open(number, stored.slice(from as usize..end as usize))
+            }
+            _ => Err(format!("chunk {number} is cut short")),
+        }
+    }
+
+    /// The chunks that a reference names, once it is sure that the pack has them.
+    pub(crate) fn chunks_of(&self, segment: &SegmentRef) -> Result<std::ops::Range<u32>, String> {
+        let SegmentRef { first_chunk: first, chunks, .. } = *segment;
+        match first.checked_add(chunks).filter(|end| *end <= self.len()) {
+            Some(end) => Ok(first..end),
+            None => Err(format!("it has {} chunks, and {chunks} from chunk {first} are wanted", self.len())),
+        }
+    }
+
+    /// The same, once it is also sure that they have as many bytes as the reference says.
+    pub(crate) fn named_by(&self, segment: &SegmentRef) -> Result<std::ops::Range<u32>, String> {
+        let std::ops::Range { start: first, end } = self.chunks_of(segment)?;
+        let claimed = segment.bytes;
+        let entries = self.chunks.get(first as usize..end as usize).unwrap_or_default();
+        match entries.iter().map(|entry| u64::from(entry.plain)).sum::<u64>() {
+            bytes if bytes == claimed => Ok(first..end),
+            bytes => Err(format!("chunks {first} to {end} have {bytes} bytes, and {claimed} are wanted")),
+        }
+    }
+}
+
+fn too_short(bytes: u64) -> String {
+    format!("it has {bytes} bytes, fewer than its parts")
+}
+
+/// A pack that was read whole: its index is checked, its chunks are when they are asked for.
+#[derive(Debug)]
+pub(crate) struct PackReader {
+    content: Bytes,
+    index: PackIndex,
+}
+
+impl PackReader {
+    /// Checks the outline of a pack against its name. The text of the error completes "the pack is damaged: …".
+    pub(crate) fn open(name: &PackName, content: Bytes) -> Result<Self, String> {
+        let footer = PackIndex::footer_bytes(name, &content)?;
+        let end = content.len() - TRAILER_BYTES;
+        let start = end.checked_sub(footer).filter(|start| *start >= MAGIC.len());
+        let start = start.ok_or_else(|| too_short(content.len() as u64))?;
+        if content[..MAGIC.len()] != *MAGIC {
+            return Err("it does not begin and end as a pack does".into());
+        }
+        let index = PackIndex::open(name, &content[start..end], content.len() as u64)?;
+        Ok(Self { content, index })
+    }
+
+    /// What it consists of.
+    pub(crate) fn index(&self) -> &PackIndex {
+        &self.index
+    }
+
+    /// How many chunks it has.
+    pub(crate) fn len(&self) -> u32 {
+        self.index.len()
+    }
+
     /// The bytes of a chunk, checked against its hash.
     pub(crate) fn chunk(&self, number: u32) -> Result<Bytes, String> {
-        let entry = self
-            .chunks
-            .get(number as usize)
-            .ok_or_else(|| format!("it has {} chunks, and chunk {number} is wanted", self.chunks.len()))?;
-        let data = self.content.slice(entry.offset..entry.offset + entry.bytes as usize);
-        if blake3::hash(&data) == blake3::Hash::from_bytes(entry.hash) {
-            Ok(data)
-        } else {
-            Err(format!("chunk {number} does not match its hash"))
-        }
-    }
-
-    /// The hash and the length of a chunk that is there and matches its hash.
-    pub(crate) fn checked(&self, number: u32) -> Result<([u8; 32], u64), String> {
-        let data = self.chunk(number)?;
-        let hash = self.chunks.get(number as usize).map_or([0; 32], |entry| entry.hash);
-        Ok((hash, data.len() as u64))
-    }
-
-    /// Checks that chunks have as many bytes as a reference says.
-    pub(crate) fn bytes(&self, chunks: std::ops::Range<u32>, claimed: u64) -> Result<(), String> {
-        let entries = self.chunks.get(chunks.start as usize..chunks.end as usize).unwrap_or_default();
-        match entries.iter().map(|entry| u64::from(entry.bytes)).sum::<u64>() {
-            bytes if bytes == claimed => Ok(()),
-            bytes => {
-                Err(format!("chunks {} to {} have {bytes} bytes, and {claimed} are wanted", chunks.start, chunks.end))
-            }
-        }
+        self.index.chunk(number, 0, &self.content)
     }
 }
 
@@ -345,6 +636,19 @@ mod tests {
         (0..pack.len()).map(|number| pack.chunk(number)).collect()
     }
 
+    /// The same as a restore reads it: the footer first, then parts.
+    fn read_parts(name: &PackName, content: &Bytes) -> Result<Vec<Bytes>, String> {
+        let footer = PackIndex::footer_bytes(name, content)?;
+        let end = content.len() - TRAILER_BYTES;
+        let start = end.checked_sub(footer).ok_or("cut short")?;
+        let index = PackIndex::open(name, &content[start..end], content.len() as u64)?;
+        let part = |number| {
+            let range = index.range(number..number + 1)?;
+            index.chunk(number, range.start, &content.slice(range.start as usize..range.end as usize))
+        };
+        (0..index.len()).map(part).collect()
+    }
+
     fn small() -> Pack {
         let mut builder = PackBuilder::new(Generation(3), Epoch(7), &task());
         builder.write(Scope::KeyGroup(1), SegmentKind::Base, b"one").unwrap();
@@ -362,6 +666,7 @@ mod tests {
         assert_eq!(pack.name.to_string().parse(), Ok(pack.name.clone()));
         assert_eq!(read(&pack.name, content(&pack)).unwrap(), [&b"one"[..], b"", b"twelve"]);
         let runs: Vec<_> = pack.segments.iter().map(|s| (s.scope, s.kind, s.first_chunk, s.chunks, s.bytes)).collect();
+        assert!(pack.segments.iter().all(|segment| segment.layout == Layout::Chunks));
         assert_eq!(
             runs,
             [
@@ -374,20 +679,84 @@ mod tests {
         assert!(PackBuilder::new(Generation(3), Epoch(7), &task()).finish().is_none());
     }
 
+    /// With chunks that are compressed, and one that is not.
+    fn compressed() -> Pack {
+        let mut builder = PackBuilder::new(Generation(3), Epoch(7), &task());
+        let counters: Vec<u8> = (0..300_u32).flat_map(u32::to_le_bytes).collect();
+        builder.write(Scope::Subtask, SegmentKind::Base, &counters).unwrap();
+        builder.write(Scope::Subtask, SegmentKind::Base, b"short").unwrap();
+        builder.write(Scope::Subtask, SegmentKind::Delta, &[7; 2000]).unwrap();
+        let pack = builder.finish().unwrap();
+        assert!(pack.name.size().unwrap().plain == 3205 && pack.bytes < 1500, "{:?}", pack.name.size());
+        pack
+    }
+
     #[test]
     fn every_flipped_bit_and_every_cut_of_a_pack_is_found() {
-        let pack = small();
-        let whole = content(&pack);
-        for bit in 0..whole.len() * 8 {
-            let mut bytes = whole.to_vec();
-            bytes[bit / 8] ^= 1 << (bit % 8);
-            assert!(read(&pack.name, bytes.into()).is_err(), "bit {bit}");
+        for pack in [small(), compressed()] {
+            let whole = content(&pack);
+            assert_eq!(read(&pack.name, whole.clone()).unwrap(), read_parts(&pack.name, &whole).unwrap());
+            for bit in 0..whole.len() * 8 {
+                let mut bytes = whole.to_vec();
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                let bytes = Bytes::from(bytes);
+                // A restore does not look at the first bytes, which say nothing.
+                assert!(bit < MAGIC.len() * 8 || read_parts(&pack.name, &bytes).is_err(), "bit {bit}");
+                assert!(read(&pack.name, bytes).is_err(), "bit {bit}");
+            }
+            for length in 0..whole.len() {
+                for part in [whole.slice(..length), whole.slice(whole.len() - length..)] {
+                    assert!(read_parts(&pack.name, &part).is_err(), "{length} bytes");
+                    assert!(read(&pack.name, part).is_err(), "{length} bytes");
+                }
+            }
+            assert!(read(&pack.name, [&whole[..], b"x"].concat().into()).is_err());
         }
-        for length in 0..whole.len() {
-            assert!(read(&pack.name, whole.slice(..length)).is_err(), "cut at {length}");
-            assert!(read(&pack.name, whole.slice(whole.len() - length..)).is_err(), "the last {length} bytes");
+    }
+
+    /// What a writer gone wrong, or somebody who makes names fit, could say.
+    #[test]
+    fn a_chunk_that_declares_more_or_less_than_it_is_is_refused_by_number() {
+        let zeros = Compressor::default().compress(&[0; 4096]).unwrap();
+        let forged = |plain: u32, hash: blake3::Hash| {
+            let mut index = Vec::new();
+            index.extend_from_slice(&plain.to_le_bytes());
+            index.extend_from_slice(&(zeros.len() as u32).to_le_bytes());
+            index.extend_from_slice(&xxh3_64(&zeros).to_le_bytes());
+            index.extend_from_slice(hash.as_bytes());
+            let footer = blake3::hash(&index);
+            let length = (index.len() as u32).to_le_bytes();
+            let content = [MAGIC, &zeros[..], &index, &length, footer.as_bytes(), END_MAGIC].concat();
+            let identity =
+                Identity { generation: Generation(1), epoch: Epoch(1), task: task(), hash: *footer.as_bytes() };
+            read(&PackName::new(identity, None, None), content.into())
+        };
+        assert!(forged(4096, blake3::hash(&[0; 4096])).is_ok());
+        for plain in [zeros.len() as u32 + 1, 4095, 4097, 1 << 20] {
+            let error = forged(plain, blake3::hash(&vec![0; plain as usize])).unwrap_err();
+            assert!(error.contains("chunk 0") && error.contains(&plain.to_string()), "{plain}: {error}");
         }
-        assert!(read(&pack.name, [&whole[..], b"x"].concat().into()).is_err());
+        let error = forged(CHUNK_BYTES_MAX as u32 + 1, blake3::hash(b"")).unwrap_err();
+        assert!(error.contains("chunk 0 takes") && error.contains("67108864"), "{error}");
+    }
+
+    #[test]
+    fn a_small_pack_is_carried_by_its_name_and_is_the_same_name() {
+        let mut builder = PackBuilder::new(Generation(3), Epoch(7), &task());
+        builder.write(Scope::Subtask, SegmentKind::Base, b"few").unwrap();
+        let pack = builder.finish_as(true).unwrap();
+        let inline = pack.name.inline().unwrap().clone();
+        assert_eq!(read(&pack.name, inline).unwrap(), [&b"few"[..]]);
+        let bytes = postcard::to_allocvec(&pack.name).unwrap();
+        let name: PackName = postcard::from_bytes(&bytes).unwrap();
+        assert_eq!((&name, name.inline(), name.size()), (&pack.name, pack.name.inline(), pack.name.size()));
+        assert_eq!(pack.name.to_string().parse(), Ok(name));
+        // More than a few bytes are not.
+        let mut builder = PackBuilder::new(Generation(3), Epoch(7), &task());
+        for number in 0..INLINE_BYTES_MAX / INDEX_ENTRY_BYTES {
+            builder.write(Scope::Item, SegmentKind::Base, &number.to_le_bytes()).unwrap();
+        }
+        assert!(builder.finish_as(true).unwrap().name.inline().is_none());
     }
 
     #[test]
@@ -420,6 +789,7 @@ mod tests {
             }
             let pack = builder.finish().unwrap();
             prop_assert_eq!(pack.bytes, content(&pack).len() as u64);
+            prop_assert_eq!(read_parts(&pack.name, &content(&pack)).unwrap(), chunks.clone());
             prop_assert_eq!(read(&pack.name, content(&pack)).unwrap(), chunks);
         }
 

@@ -14,19 +14,21 @@
 //! top of the whole list, so a list that has deltas cannot be dealt out item by item, only as a whole. One
 //! chunk of a base is one item.
 
-use std::collections::HashSet;
+//!
+//! What a guest writes as one opaque state is kept in pieces that were cut by content ([`Layout::Pieces`], `cut.rs`), so that what did not
+//! change is a reference. Its chunks come back as they were written all the same.
 
-use super::error::CheckpointError;
-use super::objects::JobStore;
-use super::pack::{PackName, PackReader};
-use crate::model::{Chunk, Scope, SegmentKind, SnapshotMode};
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::pack::PackName;
+use crate::model::{Scope, SegmentKind, SnapshotMode};
 
 /// The most live segment references of a subtask.
 pub const SEGMENTS_MAX: usize = 1 << 20;
-/// References of one subtask above which the next snapshot should be full: each is some 60 bytes of every manifest.
-const FOLD_ABOVE: usize = 8_192;
-/// How many packs are read at once.
-const PACKS_READ_AT_ONCE: usize = 4;
+/// References of one subtask above which the next snapshot should be full: each is some 15 bytes of every manifest.
+const FOLD_ABOVE: usize = 32_768;
 
 /// Chunks of one segment that lie side by side in a pack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -45,9 +47,87 @@ pub struct SegmentRef {
     pub chunks: u32,
     /// Their bytes.
     pub bytes: u64,
+    /// What these chunks are to those that the guest wrote.
+    pub layout: Layout,
+}
+
+/// What the chunks of a pack are to those that the guest wrote.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Layout {
+    /// Just those.
+    Chunks,
+    /// Pieces of them: the first of the references that make up a run of the guest's chunks. Laid end to end the pieces are the
+    /// guest's chunks, which have these lengths.
+    Pieces(Vec<Lengths>),
+    /// The next pieces of the reference before it in the same segment.
+    More,
+}
+
+/// So many chunks of one length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Lengths {
+    /// The bytes of each.
+    pub bytes: u32,
+    /// How many.
+    pub count: u32,
+}
+
+impl Layout {
+    /// Whether chunks that lie right behind can go under the same reference.
+    pub(super) fn is_continued_by(&self, next: &Self) -> bool {
+        matches!((self, next), (Self::Chunks, Self::Chunks) | (Self::Pieces(_) | Self::More, Self::More))
+    }
 }
 
 impl SegmentRef {
+    /// Whether a reference of the same segment lies right behind this one, so that one will do.
+    fn is_continued_by(&self, next: &Self) -> bool {
+        (self.kind, self.origin, &self.pack) == (next.kind, next.origin, &next.pack)
+            && self.first_chunk.checked_add(self.chunks) == Some(next.first_chunk)
+            && self.layout.is_continued_by(&next.layout)
+    }
+}
+
+/// Checks that the pieces of each segment make up the chunks that its layout declares.
+pub(super) fn check_layouts(segments: &[SegmentRef]) -> Result<(), String> {
+    // Of each scope: the kind of its last reference, and how many bytes of pieces are still to come.
+    let mut open: HashMap<Scope, (SegmentKind, Option<u64>)> = HashMap::new();
+    let missing = |scope: Scope, bytes: u64| format!("a segment of {scope:?} whose pieces lack {bytes} bytes");
+    for segment in segments {
+        let SegmentRef { scope, kind, bytes, .. } = *segment;
+        let before = open.get(&scope).copied();
+        let left = match (&segment.layout, before) {
+            (Layout::More, Some((last, Some(left)))) if last == kind => left,
+            (Layout::More, _) => return Err(format!("a segment of {scope:?} that goes on with pieces of none")),
+            (_, Some((_, Some(left)))) if left > 0 => return Err(missing(scope, left)),
+            (Layout::Chunks, _) => {
+                open.insert(scope, (kind, None));
+                continue;
+            }
+            (Layout::Pieces(lengths), _) => {
+                if lengths.iter().any(|part| part.bytes == 0 || part.count == 0) {
+                    return Err(format!("a segment of {scope:?} with pieces of chunks of no bytes"));
+                }
+                lengths.iter().map(|part| u64::from(part.bytes) * u64::from(part.count)).sum()
+            }
+        };
+        let Some(left) = left.checked_sub(bytes) else {
+            return Err(format!("a segment of {scope:?} whose pieces have more bytes than its chunks"));
+        };
+        open.insert(scope, (kind, Some(left)));
+    }
+    match open.into_iter().find_map(|(scope, (_, left))| left.filter(|left| *left > 0).map(|left| (scope, left))) {
+        Some((scope, left)) => Err(missing(scope, left)),
+        None => Ok(()),
+    }
+}
+
+impl SegmentRef {
+    /// The same chunks as what they are in their pack, pieces or not.
+    pub(crate) fn as_stored(&self) -> Self {
+        Self { layout: Layout::Chunks, ..self.clone() }
+    }
+
     /// Some of its chunks, from the number `skip` on. Only for reading: how many bytes they have is an estimate, so no manifest
     /// takes such a reference.
     pub(crate) fn part(&self, skip: u32, chunks: u32) -> Self {
@@ -83,7 +163,7 @@ impl SegmentSet {
         }
         // What the last base drops lies before the first base of this snapshot: everything older, and deltas that were
         // written before it.
-        let mut first_base = std::collections::HashMap::new();
+        let mut first_base = HashMap::new();
         for (place, segment) in written.iter().enumerate() {
             if segment.kind == SegmentKind::Base {
                 first_base.entry(segment.scope).or_insert(place);
@@ -105,6 +185,27 @@ impl SegmentSet {
         deltas > bases || self.0.len() > FOLD_ABOVE
     }
 
+    /// Puts other chunks with the same content in the place of those of some references, by their places in the list.
+    pub(super) fn replace(&mut self, places: &[usize], with: impl IntoIterator<Item = SegmentRef>) {
+        for (place, segment) in places.iter().zip(with) {
+            self.0[*place] = segment;
+        }
+        let mut last: HashMap<Scope, usize> = HashMap::new();
+        let mut merged: Vec<SegmentRef> = Vec::with_capacity(self.0.len());
+        for segment in self.0.drain(..) {
+            if let Some(before) = last.get(&segment.scope).and_then(|last| merged.get_mut(*last))
+                && before.is_continued_by(&segment)
+            {
+                before.chunks += segment.chunks;
+                before.bytes += segment.bytes;
+                continue;
+            }
+            last.insert(segment.scope, merged.len());
+            merged.push(segment);
+        }
+        self.0 = merged;
+    }
+
     /// The bytes of all live chunks.
     pub fn bytes(&self) -> u64 {
         self.0.iter().map(|segment| segment.bytes).sum()
@@ -119,65 +220,26 @@ pub fn reading_order(segments: &[SegmentRef]) -> Vec<&SegmentRef> {
     sorted
 }
 
-/// Reads the chunks of segments, each checked against its hash, in [`reading_order`].
-///
-/// A pack that is missing or damaged is named in the error, and nothing is given.
-pub async fn read_segments(store: &JobStore, segments: &[SegmentRef]) -> Result<Vec<Chunk>, CheckpointError> {
-    use futures::{StreamExt, TryStreamExt};
-    let mut seen = HashSet::new();
-    let names: Vec<_> = segments.iter().map(|s| s.pack.clone()).filter(|name| seen.insert(name.clone())).collect();
-    let packs: std::collections::HashMap<PackName, PackReader> = futures::stream::iter(names)
-        .map(|name| async move {
-            let pack = store.open_pack(&name).await?;
-            Ok::<_, CheckpointError>((name, pack))
-        })
-        .buffer_unordered(PACKS_READ_AT_ONCE)
-        .try_collect()
-        .await?;
-    let mut chunks = Vec::new();
-    for segment in reading_order(segments) {
-        // Every name was read above.
-        let Some(pack) = packs.get(&segment.pack) else { continue };
-        for number in chunk_numbers(segment, pack).map_err(|fault| store.damaged_pack(&segment.pack, fault))? {
-            let data = pack.chunk(number).map_err(|fault| store.damaged_pack(&segment.pack, fault))?;
-            chunks.push(Chunk { scope: segment.scope, kind: segment.kind, origin: segment.origin, data });
-        }
-    }
-    Ok(chunks)
-}
-
-/// The chunks that a segment names, once it is sure that the pack has them.
-pub(crate) fn chunk_numbers(segment: &SegmentRef, pack: &PackReader) -> Result<std::ops::Range<u32>, String> {
-    match segment.first_chunk.checked_add(segment.chunks) {
-        Some(end) if end <= pack.len() => Ok(segment.first_chunk..end),
-        _ => Err(format!(
-            "it has {} chunks, and {} from chunk {} are wanted",
-            pack.len(),
-            segment.chunks,
-            segment.first_chunk
-        )),
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
+pub(super) mod tests {
+    use std::collections::{BTreeMap, HashSet};
 
     use proptest::prelude::*;
 
     use super::super::pack::{Pack, PackBuilder};
+    use super::super::read::read_segments;
     use super::*;
     use crate::model::{Epoch, Generation, NodeName, TaskId};
 
-    type Write = (Scope, SegmentKind, Vec<u8>);
+    pub(in super::super) type Write = (Scope, SegmentKind, Vec<u8>);
     type Chunks = Vec<Vec<u8>>;
 
     /// What the contract says, chunk by chunk and without references.
     #[derive(Clone, Default)]
-    struct Model(BTreeMap<Scope, (Chunks, Chunks)>);
+    pub(in super::super) struct Model(BTreeMap<Scope, (Chunks, Chunks)>);
 
     impl Model {
-        fn apply(&mut self, mode: SnapshotMode, written: &[Write]) {
+        pub(in super::super) fn apply(&mut self, mode: SnapshotMode, written: &[Write]) {
             if mode == SnapshotMode::Full {
                 self.0.clear();
             }
@@ -200,7 +262,7 @@ mod tests {
         }
 
         /// In the order that the contract promises: the scopes of `Scope` are declared in it.
-        fn chunks(&self) -> Vec<Write> {
+        pub(in super::super) fn chunks(&self) -> Vec<Write> {
             let of = |scope: &Scope, kind, chunks: &[Vec<u8>]| {
                 chunks.iter().map(|data| (*scope, kind, data.clone())).collect::<Vec<_>>()
             };
@@ -269,6 +331,32 @@ mod tests {
         let two = packed(2, &[(Scope::Item, SegmentKind::Base, b"b".to_vec())]).unwrap();
         set.apply(SnapshotMode::Incremental, &two.segments);
         assert_eq!(set.as_slice(), two.segments);
+    }
+
+    #[test]
+    fn pieces_that_do_not_make_up_their_chunks_are_refused() {
+        let pack = packed(1, &[(Scope::Subtask, SegmentKind::Base, b"state".to_vec())]).unwrap();
+        let segment = |layout| SegmentRef { layout, ..pack.segments[0].clone() };
+        let pieces = |bytes, count| segment(Layout::Pieces(vec![Lengths { bytes, count }]));
+        let more = || segment(Layout::More);
+        for good in [vec![segment(Layout::Chunks)], vec![pieces(5, 1)], vec![pieces(2, 5), more()]] {
+            assert_eq!(check_layouts(&good), Ok(()), "{good:?}");
+        }
+        let other = SegmentRef { scope: Scope::Shared, ..more() };
+        for (bad, fault) in [
+            (vec![more()], "goes on with pieces of none"),
+            (vec![segment(Layout::Chunks), more()], "goes on with pieces of none"),
+            (vec![pieces(5, 1), more()], "more bytes"),
+            (vec![pieces(4, 1)], "more bytes"),
+            (vec![pieces(5, 2)], "lack 5 bytes"),
+            (vec![pieces(5, 2), segment(Layout::Chunks)], "lack 5 bytes"),
+            (vec![pieces(5, 2), other], "goes on with pieces of none"),
+            (vec![pieces(5, 2), SegmentRef { kind: SegmentKind::Delta, ..more() }], "goes on with pieces of none"),
+            (vec![pieces(0, 2)], "no bytes"),
+        ] {
+            let error = check_layouts(&bad).unwrap_err();
+            assert!(error.contains(fault), "{bad:?}: {error}");
+        }
     }
 
     #[test]

@@ -134,6 +134,7 @@ pub(crate) fn a_manifest(epoch: u64, generation: u64) -> super::Manifest {
         first_chunk: 0,
         chunks: 2,
         bytes: 10,
+        layout: super::Layout::Chunks,
     };
     let position = SplitPosition { split: "a.csv".into(), offset: vec![1, 2], fingerprint: vec![3] };
     let node = |name: &str, kind, subtask| super::NodeEntry {

@@ -273,7 +273,7 @@ fn a_damaged_a_cut_and_a_missing_pack_are_named_by_verify_and_refused_by_a_resto
     type Harm = fn(&std::path::Path);
     let harms: [(&str, Harm); 3] = [
         ("chunk 0 does not match its hash", |file| flip(file, 10)),
-        ("does not begin and end", |file| {
+        ("it has 105 bytes, and 110 were written", |file| {
             let bytes = std::fs::read(file).unwrap();
             std::fs::write(file, &bytes[..bytes.len() - 5]).unwrap();
         }),

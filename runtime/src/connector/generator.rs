@@ -1,7 +1,7 @@
 //! A source that makes its records up: record `i` depends on nothing but the settings and `i`.
 //!
 //! With `h = splitmix64(i + mix(seed))`, where `mix(0)` is 0: the key is `h % keys`, or by Zipf
-//! `floor((keys + 1)^u) - 1` with `u` the upper 53 bits of `h` as a fraction; the number in the value is `h & 0xffff`; the
+//! `floor((keys + 1)^u) - 1` with `u` the upper 53 bits of `h` as a fraction, or in sequence `i % keys`; the number in the value is `h & 0xffff`; the
 //! event time is `i` steps after 1970. Subtask `s` of `p` makes the records `s`, `s + p`, `s + 2p`, …
 //!
 //! With another parallelism, what the old subtasks had not made yet up to the farthest of them is left to the new ones, each such row of
@@ -157,8 +157,9 @@ impl Generator {
     }
 
     #[inline]
-    fn key(&self, hash: u64) -> u64 {
+    fn key(&self, index: u64, hash: u64) -> u64 {
         match self.spec.distribution {
+            Distribution::Sequential => index % self.spec.keys,
             Distribution::Uniform => hash % self.spec.keys,
             Distribution::Zipf => {
                 let u = (hash >> 11) as f64 * (1.0 / (1_u64 << 53) as f64);
@@ -207,7 +208,7 @@ impl Generator {
         for value in values.chunks_exact_mut(width) {
             let hash = self.hash(index);
             timestamps.push(self.time(index));
-            keys.extend_from_slice(&self.key(hash).to_le_bytes());
+            keys.extend_from_slice(&self.key(index, hash).to_le_bytes());
             value[..8].copy_from_slice(&(hash & 0xffff).to_le_bytes());
             index += u64::from(row.step);
         }
@@ -230,7 +231,7 @@ impl Generator {
         let mut index = row.next;
         for _ in 0..count {
             let hash = self.hash(index);
-            let key = self.key(hash).to_string();
+            let key = self.key(index, hash).to_string();
             let value = format!("{{\"sequence\":{index},\"key\":\"{key}\",\"value\":{}}}", hash & 0xffff);
             batch.push(self.time(index), Some(key.as_bytes()), Some(value.as_bytes()));
             index += u64::from(row.step);
@@ -389,7 +390,7 @@ mod tests {
 
     #[test]
     fn a_seed_makes_other_records_and_every_key_is_in_its_range() {
-        for distribution in [Distribution::Uniform, Distribution::Zipf] {
+        for distribution in [Distribution::Uniform, Distribution::Zipf, Distribution::Sequential] {
             for keys in [1, 2, 1000] {
                 let one = GeneratorSpec { keys, distribution, ..spec() };
                 let batch = records(&mut open(&one, 0, 1, &[]).unwrap(), 5000).unwrap();
@@ -399,6 +400,13 @@ mod tests {
                 assert_ne!(batch.values, other.values);
             }
         }
+    }
+
+    #[test]
+    fn in_sequence_every_key_comes_before_one_comes_again() {
+        let one = GeneratorSpec { keys: 7, distribution: Distribution::Sequential, ..spec() };
+        let batch = records(&mut open(&one, 0, 1, &[]).unwrap(), 20).unwrap();
+        assert!((0..20).all(|row| number(batch.keys.get(row)) == row as u64 % 7));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use tokio::sync::mpsc;
 
+use super::budget::UploadBudget;
 use super::report::Event;
 use super::stage::OperatorCall;
 use crate::checkpoint::JobStore;
@@ -29,6 +30,10 @@ pub struct FlowContext {
     pub metrics: Arc<JobMetrics>,
     /// When batches are full.
     pub batch: BatchSpec,
+    /// What snapshots may keep in memory on their way to the store.
+    pub uploads: Arc<UploadBudget>,
+    /// How many bytes of state a subtask may have in the manifest itself.
+    pub inline_bytes_max: u64,
     /// Sees what every node receives and says; only in a replay that somebody watches.
     pub tap: Option<Arc<dyn Tap>>,
 }

@@ -1,37 +1,35 @@
-//! The operator's part of a stage: calls it, repeats a call that asks for it, takes its cut and sees that the cut
-//! becomes durable behind the stream's back.
+//! The operator's part of a stage: calls it, repeats a call that asks for it, and takes its cut.
 //!
-//! At a barrier the operator writes its segments, which are copied once; hashing, packing and uploading happen in a task of their
-//! own, and the report follows when the pack is durable. At most one cut of a stage is on its way: the next barrier
-//! waits for it. When a pack was lost, the next snapshot is full (I8).
+//! At a barrier everything of the cut that is not the operator's own is noted, and the operator's snapshot begins (`snapshot.rs`); what
+//! it writes becomes durable behind the stream's back (`upload.rs`), and the report follows then.
 
+use std::sync::Arc;
 use std::time::Duration;
-
-use tokio::task::JoinHandle;
 
 use super::TaskError;
 use super::context::{FlowContext, Seen};
 use super::report::{CutTimings, Event};
 use super::schedule::Course;
+use super::snapshot::Snapshots;
 use super::stage::{Cutting, OperatorCall, progress};
-use crate::checkpoint::{PackBuilder, SegmentSet, SubtaskEntry};
+use crate::checkpoint::{Holdings, SubtaskEntry};
 use crate::metrics::NodeMetrics;
-use crate::model::{Barrier, Batch, Epoch, Scope, SegmentKind, SnapshotMode, TaskId, Timestamp};
-use crate::plugin::{Operator, OperatorError, Output, SnapshotWriter};
+use crate::model::{Barrier, Batch, Epoch, SnapshotMode, TaskId, Timestamp};
+use crate::plugin::{Operator, OperatorError, Output};
 
 /// How often a call that asks for it is repeated before the job starts over, and how long the first wait is; each is twice as
 /// long as the one before.
 const RETRIES_MAX: u32 = 8;
 const RETRY_DELAY: Duration = Duration::from_millis(20);
 
-/// How often in a row an operator may say that it has more to do, without emitting or writing anything.
+/// How often in a row an operator may say that it has more to do, without emitting anything.
 const IDLE_STEPS_MAX: u32 = 1_000;
 
 /// An operator and what the host keeps for it.
 pub(super) struct OperatorStage {
     operator: Box<dyn Operator>,
-    /// Whether it has state to write.
-    stateful: bool,
+    /// None if it has no state to write.
+    snapshots: Option<Snapshots>,
     wake_at: Option<Timestamp>,
     spare: Output,
     /// Processing time never goes back from call to call.
@@ -42,45 +40,29 @@ pub(super) struct OperatorStage {
     epoch: Option<Epoch>,
     /// Calls in a row that said `more` and nothing else.
     idle_steps: u32,
-    snapshots: Snapshots,
-}
-
-/// The state as the store has it.
-enum Snapshots {
-    /// Nothing is on its way.
-    Settled { segments: SegmentSet, mode: SnapshotMode },
-    /// A cut is being made durable; it gives back the segments, and the mode of the next snapshot.
-    Uploading(JoinHandle<(SegmentSet, SnapshotMode)>),
 }
 
 impl OperatorStage {
-    /// Takes an operator that was opened, and restored if there was state: `segments` then is what it was restored from.
+    /// Takes an operator that was opened, and restored if there was state. `holdings` is what it holds in the store; none if it has no
+    /// state at all.
     pub(super) fn new(
         operator: Box<dyn Operator>,
-        stateful: bool,
-        segments: Option<SegmentSet>,
+        (context, task): (&Arc<FlowContext>, &TaskId),
+        holdings: Option<Holdings>,
         wake_at: Option<Timestamp>,
         records: u64,
     ) -> Self {
         // What it has seen of the time does not go back either.
         let now = operator.host_cut().seen;
-        let snapshots = match segments {
-            Some(segments) if !segments.as_slice().is_empty() && !segments.wants_full() => {
-                Snapshots::Settled { segments, mode: SnapshotMode::Incremental }
-            }
-            Some(segments) => Snapshots::Settled { segments, mode: SnapshotMode::Full },
-            None => Snapshots::Settled { segments: SegmentSet::default(), mode: SnapshotMode::Full },
-        };
         Self {
             operator,
-            stateful,
+            snapshots: holdings.map(|holdings| Snapshots::new(context, task, holdings)),
             wake_at,
             spare: Output::default(),
             now,
             records,
             epoch: None,
             idle_steps: 0,
-            snapshots,
         }
     }
 
@@ -140,7 +122,7 @@ impl OperatorStage {
                     let says_nothing_more = out.emitted.is_empty() && out.rejected.1.is_empty() && out.more;
                     self.idle_steps = if says_nothing_more { self.idle_steps + 1 } else { 0 };
                     if self.idle_steps > IDLE_STEPS_MAX {
-                        return Err(TaskError::operator(task, self.describe(call), says_nothing("resume")));
+                        return Err(TaskError::operator(task, self.describe(call), says_nothing()));
                     }
                     break;
                 }
@@ -174,148 +156,58 @@ impl OperatorStage {
         }
     }
 
-    /// Takes the cut of an epoch and sends it on its way.
+    /// Takes the cut of an epoch: notes all that is not the operator's, and begins its snapshot.
     pub(super) async fn cut(
         &mut self,
         task: &TaskId,
         barrier: Barrier,
         Cutting { input_names, inbox, align, course }: Cutting<'_>,
-        context: &std::sync::Arc<FlowContext>,
+        context: &FlowContext,
     ) -> Result<(), TaskError> {
-        let watermark = inbox.watermark;
+        if let Some(snapshots) = &mut self.snapshots {
+            snapshots.drive(task, &mut *self.operator).await?;
+        }
         self.epoch = Some(barrier.epoch);
-        let progress = progress(input_names, inbox, self.wake_at, self.operator.host_cut());
-        let (segments, mode) = self.settled().await;
-        let mode = course.mode(mode, self.operator.owes_full());
-        let schedule = course.cut(&barrier);
-        let began = context.clock.elapsed();
-        let mut chunks = Chunks::default();
-        if self.stateful {
-            let failed = |source| {
-                TaskError::operator(task, format!("while it wrote its state for epoch {}", barrier.epoch), source)
-            };
-            let mut idle_steps = 0;
-            loop {
-                let before = chunks.0.len();
-                match self.operator.snapshot(barrier.epoch, mode, &mut chunks).await {
-                    Ok(true) => break,
-                    Ok(false) if chunks.0.len() > before => idle_steps = 0,
-                    Ok(false) => {
-                        idle_steps += 1;
-                        if idle_steps > IDLE_STEPS_MAX {
-                            return Err(failed(says_nothing("snapshot")));
-                        }
-                    }
-                    // Nothing of this attempt is kept, and the next snapshot is a new, full one.
-                    Err(OperatorError::Retry(reason)) => {
-                        self.snapshots = Snapshots::Settled { segments, mode: SnapshotMode::Full };
-                        let (task, epoch) = (task.clone(), barrier.epoch);
-                        context.tell(Event::Declined { task, epoch, reason }).await;
-                        return Ok(());
-                    }
-                    Err(error) => return Err(failed(error)),
-                }
-            }
-        }
-        let cut = Cut {
-            task: task.clone(),
-            epoch: barrier.epoch,
-            mode,
-            chunks,
-            timings: CutTimings {
-                align,
-                snapshot: context.clock.elapsed().saturating_sub(began),
-                upload: Duration::ZERO,
-            },
-            entry: SubtaskEntry {
-                segments: Vec::new(),
-                positions: Vec::new(),
-                progress,
-                watermark,
-                records: self.records,
-                schedule,
-            },
+        let live = self.snapshots.as_ref().map_or(SnapshotMode::Full, Snapshots::next_mode);
+        let mode = course.mode(live, self.operator.owes_full());
+        let entry = SubtaskEntry {
+            segments: Vec::new(),
+            positions: Vec::new(),
+            watermark: inbox.watermark,
+            progress: progress(input_names, inbox, self.wake_at, self.operator.host_cut()),
+            records: self.records,
+            schedule: course.cut(&barrier),
         };
-        let context = std::sync::Arc::clone(context);
-        self.snapshots = Snapshots::Uploading(tokio::spawn(async move { cut.make_durable(segments, &context).await }));
-        Ok(())
-    }
-
-    /// The segments and the mode of the next snapshot, once no cut is on its way.
-    async fn settled(&mut self) -> (SegmentSet, SnapshotMode) {
-        let nothing = Snapshots::Settled { segments: SegmentSet::default(), mode: SnapshotMode::Full };
-        match std::mem::replace(&mut self.snapshots, nothing) {
-            Snapshots::Settled { segments, mode } => (segments, mode),
-            // A task that was cancelled or panicked has lost its part: the next snapshot is full.
-            Snapshots::Uploading(upload) => upload.await.unwrap_or((SegmentSet::default(), SnapshotMode::Full)),
+        let epoch = barrier.epoch;
+        match &mut self.snapshots {
+            Some(snapshots) => snapshots.begin(task, &mut *self.operator, (epoch, mode), (entry, align)).await,
+            None => {
+                let (task, entry) = (task.clone(), Box::new(entry));
+                let timings = CutTimings { align, ..CutTimings::default() };
+                context.tell(Event::Cut { task, epoch, entry, committable: None, bytes: 0, timings }).await;
+                Ok(())
+            }
         }
     }
 
-    /// Waits until no cut is on its way.
-    pub(super) async fn settle(&mut self) {
-        let (segments, mode) = self.settled().await;
-        self.snapshots = Snapshots::Settled { segments, mode };
+    /// Whether a snapshot has been begun and not been written to its end.
+    pub(super) fn is_writing(&self) -> bool {
+        self.snapshots.as_ref().is_some_and(Snapshots::is_writing)
     }
-}
 
-/// The chunks of one snapshot, copied out of the operator.
-#[derive(Default)]
-struct Chunks(Vec<(Scope, SegmentKind, Vec<u8>)>);
-
-impl SnapshotWriter for Chunks {
-    fn write(&mut self, scope: Scope, kind: SegmentKind, data: &[u8]) -> bool {
-        self.0.push((scope, kind, data.to_vec()));
-        true
+    /// Writes a step of the snapshot that is open, if one is and there is room for it. Says whether it did.
+    pub(super) async fn snapshot_step(&mut self, task: &TaskId) -> Result<bool, TaskError> {
+        match &mut self.snapshots {
+            Some(snapshots) => snapshots.try_step(task, &mut *self.operator).await,
+            None => Ok(false),
+        }
     }
-}
 
-/// A cut that has been taken and is not durable yet.
-struct Cut {
-    task: TaskId,
-    epoch: Epoch,
-    mode: SnapshotMode,
-    chunks: Chunks,
-    timings: CutTimings,
-    entry: SubtaskEntry,
-}
-
-impl Cut {
-    async fn make_durable(mut self, mut segments: SegmentSet, context: &FlowContext) -> (SegmentSet, SnapshotMode) {
-        let began = context.clock.elapsed();
-        let mut pack = PackBuilder::new(context.generation, self.epoch, &self.task);
-        let chunks = std::mem::take(&mut self.chunks.0);
-        let built = crate::offload::offload(move || {
-            for (scope, kind, data) in &chunks {
-                pack.write(*scope, *kind, data)?;
-            }
-            Ok::<_, crate::checkpoint::CheckpointError>(pack.finish())
-        });
-        let stored = async {
-            let pack = built.await.map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;
-            let Some(pack) = pack else { return Ok((Vec::new(), 0)) };
-            context.store.put_pack(&pack).await.map_err(|e| e.to_string())?;
-            Ok((pack.segments, pack.bytes))
-        };
-        match stored.await {
-            Ok((written, bytes)) => {
-                segments.apply(self.mode, &written);
-                self.entry.segments = segments.to_vec();
-                self.timings.upload = context.clock.elapsed().saturating_sub(began);
-                let Self { task, epoch, entry, timings, .. } = self;
-                let entry = Box::new(entry);
-                context.tell(Event::Cut { task, epoch, entry, committable: None, bytes, timings }).await;
-                let next = if segments.wants_full() { SnapshotMode::Full } else { SnapshotMode::Incremental };
-                (segments, next)
-            }
-            Err(reason) => {
-                let Self { task, epoch, .. } = self;
-                context.tell(Event::Declined { task, epoch, reason }).await;
-                #[cfg(test)]
-                if crate::simulation::mutant(crate::simulation::Mutant::FailedDeltasForgotten) {
-                    return (segments, SnapshotMode::Incremental);
-                }
-                (segments, SnapshotMode::Full)
-            }
+    /// Writes an open snapshot to its end, and waits until no cut is on its way.
+    pub(super) async fn settle(&mut self, task: &TaskId) -> Result<(), TaskError> {
+        match &mut self.snapshots {
+            Some(snapshots) => snapshots.settle(task, &mut *self.operator).await,
+            None => Ok(()),
         }
     }
 }
@@ -331,9 +223,9 @@ fn describe(call: OperatorCall<'_>) -> String {
     }
 }
 
-fn says_nothing(call: &'static str) -> OperatorError {
+fn says_nothing() -> OperatorError {
     OperatorError::Contract {
-        call,
+        call: "resume",
         what: format!("it said `more` {IDLE_STEPS_MAX} times in a row, and nothing else: it has to get done"),
     }
 }

@@ -93,8 +93,13 @@ impl SourceTask {
             self.chain.stages[0].course.note(&Op::Traced(0, trace));
         }
         loop {
+            // Between two batches, and back to back when there are none.
+            self.chain.snapshot_step().await?;
             let barrier = if self.ended {
-                self.barriers.recv().await.ok_or(TaskError::Closed)?
+                match self.wait(None).await {
+                    Some(barrier) => barrier.ok_or(TaskError::Closed)?,
+                    None => continue,
+                }
             } else {
                 match self.barriers.try_recv() {
                     Ok(barrier) => barrier,
@@ -106,9 +111,9 @@ impl SourceTask {
                                 tokio::task::yield_now().await;
                                 continue;
                             }
-                            Some(pause) => match tokio::time::timeout(pause, self.barriers.recv()).await {
-                                Err(_) => continue,
-                                Ok(barrier) => barrier.ok_or(TaskError::Closed)?,
+                            Some(pause) => match self.wait(Some(pause)).await {
+                                None => continue,
+                                Some(barrier) => barrier.ok_or(TaskError::Closed)?,
                             },
                         }
                     }
@@ -116,9 +121,24 @@ impl SourceTask {
             };
             self.cut(barrier).await?;
             if barrier.last {
-                self.chain.settle().await;
-                return Ok(());
+                return self.chain.settle().await;
             }
+        }
+    }
+
+    /// The next barrier, if one comes within the pause and before a snapshot can go on. In it: none if nobody can send one any more.
+    async fn wait(&mut self, pause: Option<Duration>) -> Option<Option<Barrier>> {
+        let is_writing = self.chain.is_writing();
+        if is_writing {
+            // Others have work to do, too.
+            tokio::task::yield_now().await;
+        }
+        let room = self.chain.room();
+        tokio::select! {
+            biased;
+            barrier = self.barriers.recv() => Some(barrier),
+            () = room, if is_writing => None,
+            () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => None,
         }
     }
 
@@ -220,8 +240,7 @@ impl SourceTask {
             }
             self.cut(Barrier { epoch: segment.epoch, last: segment.last, complete }).await?;
         }
-        self.chain.settle().await;
-        Ok(())
+        self.chain.settle().await
     }
 
     async fn take_again(&mut self, count: u64, trace: &[u8]) -> Result<(), TaskError> {

@@ -17,6 +17,7 @@ use super::inbox::{Action, Inbox, InboxState, Incoming};
 use super::operator::OperatorStage;
 use super::schedule::{Course, Op};
 use super::sink::SinkStage;
+use super::snapshot::room;
 use crate::metrics::NodeMetrics;
 use crate::model::{Barrier, Batch, END_OF_TIME, Element, TaskId, Timestamp};
 use crate::plan::{OnError, OutPort};
@@ -244,8 +245,9 @@ impl Chain {
         Ok(())
     }
 
-    /// Takes a stage's cut, then sends the barrier on.
+    /// Takes a stage's cut, or begins to, then sends the barrier on.
     async fn cut(&mut self, stage: usize, barrier: Barrier) -> Result<(), TaskError> {
+        let came = self.context.clock.elapsed();
         let this = &mut self.stages[stage];
         let inbox = this.inbox.state();
         let since = this.aligning_since.take();
@@ -257,6 +259,8 @@ impl Chain {
             Body::Source => {}
         }
         self.control(stage, Element::Barrier(barrier)).await?;
+        let held = self.context.clock.elapsed().saturating_sub(came);
+        self.stages[stage].metrics.barrier_held.note(held);
         self.begin_segment(stage);
         Ok(())
     }
@@ -372,13 +376,45 @@ impl Chain {
         Ok(())
     }
 
-    /// Waits until everything that the cuts wrote is durable or has failed: before a task ends.
-    pub(super) async fn settle(&mut self) {
-        for stage in &mut self.stages {
-            if let Body::Operator(operator) = &mut stage.body {
-                operator.settle().await;
+    /// Writes one step of each snapshot that is open and for which there is room. It comes between two elements, never between `more` and
+    /// `resume`.
+    pub(super) async fn snapshot_step(&mut self) -> Result<(), TaskError> {
+        for number in 0..self.stages.len() {
+            let stage = &mut self.stages[number];
+            if let Body::Operator(operator) = &mut stage.body
+                && operator.is_writing()
+                && operator.snapshot_step(&stage.task).await?
+            {
+                self.stages[0].course.note(&Op::Step(number as u32));
             }
         }
+        Ok(())
+    }
+
+    /// Whether a snapshot of a stage is open.
+    pub(super) fn is_writing(&self) -> bool {
+        self.stages.iter().any(|stage| matches!(&stage.body, Body::Operator(operator) if operator.is_writing()))
+    }
+
+    /// Waits until there is room for a step of a snapshot that is open; for ever if none is.
+    pub(super) fn room(&self) -> impl Future<Output = ()> + Send + use<> {
+        let budget = self.is_writing().then(|| Arc::clone(&self.context.uploads));
+        async move {
+            match budget {
+                Some(budget) => room(budget).await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Waits until everything that the cuts wrote is durable or has failed: before a task ends.
+    pub(super) async fn settle(&mut self) -> Result<(), TaskError> {
+        for stage in &mut self.stages {
+            if let Body::Operator(operator) = &mut stage.body {
+                operator.settle(&stage.task).await?;
+            }
+        }
+        Ok(())
     }
 }
 

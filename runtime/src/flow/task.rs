@@ -31,6 +31,8 @@ impl InboxTask {
     /// Works until the last barrier, or until something fails.
     pub(super) async fn run(mut self) -> Result<(), TaskError> {
         loop {
+            // Between two elements, and back to back when there are none.
+            self.chain.snapshot_step().await?;
             let ready = poll_fn(|cx| self.poll_next(cx)).now_or_never();
             let next = match ready {
                 Some(next) => Some(next),
@@ -49,8 +51,7 @@ impl InboxTask {
             self.chain.stages[0].course.note(&Op::Take(input as u64));
             self.chain.accept(0, input, element).await?;
             if last && self.chain.stages[0].inbox.is_aligned() {
-                self.chain.settle().await;
-                return Ok(());
+                return self.chain.settle().await;
             }
             let context = &self.chain.context;
             if let Some(before) = context.clock.elapsed().checked_sub(context.batch.delay) {
@@ -108,8 +109,7 @@ impl InboxTask {
                     .diverged(format!("something else came to it before barrier {epoch} than had come")));
             }
         }
-        self.chain.settle().await;
-        Ok(())
+        self.chain.settle().await
     }
 
     async fn take_again(&mut self, input: u64) -> Result<(), TaskError> {
@@ -131,14 +131,20 @@ impl InboxTask {
         self.chain.accept(0, input, element).await
     }
 
-    /// The next element, or nothing if an operator is to be woken first.
+    /// The next element, or nothing if an operator is to be woken first or a snapshot can go on.
     async fn wait(&mut self) -> Option<Result<(usize, Element), TaskError>> {
-        match self.chain.wake_at() {
-            None => Some(poll_fn(|cx| self.poll_next(cx)).await),
-            Some(at) => {
-                let pause = micros_until(at, self.chain.context.clock.now());
-                tokio::time::timeout(pause, poll_fn(|cx| self.poll_next(cx))).await.ok()
-            }
+        let pause = self.chain.wake_at().map(|at| micros_until(at, self.chain.context.clock.now()));
+        let is_writing = self.chain.is_writing();
+        if is_writing {
+            // Others have work to do, too.
+            tokio::task::yield_now().await;
+        }
+        let room = self.chain.room();
+        tokio::select! {
+            biased;
+            next = poll_fn(|cx| self.poll_next(cx)) => Some(next),
+            () = room, if is_writing => None,
+            () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => None,
         }
     }
 

@@ -293,7 +293,7 @@ fn stayed(planned: &PlanNode, old: &NodeEntry, code: Option<&OperatorCode>, faul
         let what = match old.kind {
             checkpoint::NodeKind::Source => "its splits are dealt out anew",
             _ if has_state => "its state moves",
-            _ => "it has no state",
+            _ => "nothing has to move",
         };
         format!("{what}, from {was} to {is} subtasks")
     });

@@ -23,7 +23,7 @@ use super::Job;
 use super::verdict::{Verdict, compare};
 use crate::checkpoint::{EntryKind, JobStore, Manifest, Store, SubtaskEntry, history, read_manifest};
 use crate::error::{Error, ErrorKind};
-use crate::flow::{Blueprint, Event, FlowContext, Replayed, Tap, TaskError, Tasks, schedule};
+use crate::flow::{Blueprint, Event, FlowContext, Replayed, Tap, TaskError, Tasks, UploadBudget, schedule};
 use crate::metrics::JobMetrics;
 use crate::model::{Committable, Epoch, NodeName, TaskId};
 use crate::plan::NodeKind;
@@ -199,6 +199,8 @@ impl Job {
             events,
             metrics: Arc::clone(&metrics),
             batch: self.spec.batch.clone(),
+            uploads: Arc::new(UploadBudget::new(self.spec.checkpoint.upload_memory, self.spec.checkpoint.uploads)),
+            inline_bytes_max: u64::MAX,
             tap,
         });
         let nothing = BTreeSet::new();

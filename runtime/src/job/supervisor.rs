@@ -19,12 +19,15 @@ use super::{Job, Outcome, RunOptions};
 use crate::checkpoint::{Begun, Manifest, Run, Start, begin, look_for};
 use crate::connector;
 use crate::error::{Error, ErrorKind};
-use crate::flow::{Blueprint, FlowContext, TaskError, Tasks};
+use crate::flow::{Blueprint, FlowContext, TaskError, Tasks, UploadBudget};
 use crate::model::{NodeName, TaskId};
 use crate::plan::{CheckpointSpec, NodeKind};
 
 /// How long siblings of a failed task have to end by themselves before they are aborted: one of them may hold the cause.
 const GRACE: Duration = Duration::from_secs(2);
+
+/// How many bytes of state all subtasks together may have in the manifest itself: it is one small object.
+const INLINE_BYTES_MAX: u64 = 8 << 20;
 
 /// Runs a job, and restarts it as its settings say.
 pub(super) async fn run(job: &Job, options: RunOptions) -> Result<Outcome, Error> {
@@ -274,6 +277,8 @@ async fn work(
         events,
         metrics: Arc::clone(&job.metrics),
         batch: job.spec.batch.clone(),
+        uploads: Arc::new(UploadBudget::new(job.spec.checkpoint.upload_memory, job.spec.checkpoint.uploads)),
+        inline_bytes_max: job.spec.checkpoint.inline.min(INLINE_BYTES_MAX / subtasks.max(1) as u64),
         tap: None,
     });
     let nothing = BTreeSet::new();

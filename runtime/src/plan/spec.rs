@@ -66,6 +66,12 @@ pub struct CheckpointSpec {
     pub tolerated_failures: u32,
     /// How many complete checkpoints are kept. Default 3, at least 1.
     pub retain: u32,
+    /// How many bytes of snapshots may be in memory on their way to the store. Default 256 MiB, at least 8 MiB.
+    pub upload_memory: u64,
+    /// How many objects with state are uploaded at once. Default 4, at least 1.
+    pub uploads: u32,
+    /// How many bytes of a subtask's state may lie in the manifest itself. Default 32 KiB; 0 is none.
+    pub inline: u64,
 }
 
 impl Default for CheckpointSpec {
@@ -78,6 +84,9 @@ impl Default for CheckpointSpec {
             min_pause: Duration::ZERO,
             tolerated_failures: 3,
             retain: 3,
+            upload_memory: 256 << 20,
+            uploads: 4,
+            inline: 32 << 10,
         }
     }
 }
@@ -256,6 +265,8 @@ pub enum Distribution {
     Uniform,
     /// Few often and many rarely: `floor((keys + 1)^u) - 1` with `u` uniform in [0, 1).
     Zipf,
+    /// One after the other, and then again.
+    Sequential,
 }
 
 /// What a generated value is.

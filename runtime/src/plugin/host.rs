@@ -6,11 +6,10 @@
 //!
 //! Refuses: any import that is not in `wit/`. What of WASI there is, is in `wasi.rs`.
 
-use std::collections::VecDeque;
-
 use wasmtime::StoreContextMut;
 use wasmtime::component::{ComponentType, Lift, Linker, WasmList, WasmStr};
 
+use super::SnapshotReader;
 use super::bindings::{self, log, snapshots};
 use super::engine::Place;
 use super::lent::Lent;
@@ -18,7 +17,7 @@ use super::limits::{Breach, CHUNK_BYTES_MAX, ITEM_BYTES, Meter, REASON_BYTES_MAX
 use super::log::Log;
 use super::metrics::{Change, NAME_BYTES_MAX, Refused, TaskMetrics};
 use super::wasi::Outside;
-use crate::model::{Batch, Chunk, Column, SegmentKind, SnapshotMode, Timestamp};
+use crate::model::{Batch, Column, SegmentKind, SnapshotMode, Timestamp};
 
 /// An export that is being called, which decides what may be imported meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +98,9 @@ pub(super) struct HostState {
     pub(super) groups: std::ops::Range<u32>,
     pub(super) snapshot_mode: SnapshotMode,
     pub(super) writer: Lent,
-    pub(super) chunks: VecDeque<Chunk>,
+    /// Where the state comes from that is being restored, and how many chunks of it have been given.
+    pub(super) reader: Option<Box<dyn SnapshotReader>>,
+    pub(super) chunks_given: u64,
     pub(super) log: Log,
     metrics: TaskMetrics,
     _place: Place,
@@ -120,7 +121,8 @@ impl HostState {
             groups: 0..0,
             snapshot_mode: SnapshotMode::Full,
             writer: Lent::default(),
-            chunks: VecDeque::new(),
+            reader: None,
+            chunks_given: 0,
             log,
             metrics,
             _place: place,
@@ -353,10 +355,17 @@ pub(super) fn link(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
     snapshots.func_wrap("write", |store: Store<'_>, (target, data): (snapshots::Segment, WasmList<u8>)| {
         Ok((write_chunk(store, &target, &data)?,))
     })?;
-    snapshots.func_wrap("read", |mut store: Store<'_>, (): ()| {
-        let state = store.data_mut();
-        state.allow(state.call == Call::Restore, "snapshots.read", "restore")?;
-        Ok((state.chunks.pop_front().map(bindings::chunk),))
+    snapshots.func_wrap_async("read", |mut store: Store<'_>, (): ()| {
+        Box::new(async move {
+            let state = store.data_mut();
+            state.allow(state.call == Call::Restore, "snapshots.read", "restore")?;
+            let chunk = match &mut state.reader {
+                Some(reader) => reader.read().await,
+                None => None,
+            };
+            state.chunks_given += u64::from(chunk.is_some());
+            Ok((chunk.map(bindings::chunk),))
+        })
     })
 }
 

@@ -25,7 +25,7 @@ use super::limits::{self, HOSTCALL_BYTES, Meter, TEXT_BYTES_MAX, clean};
 use super::log::Log;
 use super::metrics::TaskMetrics;
 use super::wasi::Outside;
-use super::{HostCut, Operator, OperatorError, Output, SnapshotWriter};
+use super::{HostCut, Operator, OperatorError, Output, SnapshotReader, SnapshotWriter};
 use crate::model::{Batch, Chunk, Epoch, SnapshotMode, StateKind, TaskInfo, Timestamp};
 use crate::plan::LimitsSpec;
 
@@ -381,29 +381,44 @@ impl Operator for Instance {
     }
 
     async fn restore(&mut self, state_version: u32, chunks: Vec<Chunk>) -> Result<(), OperatorError> {
+        self.restore_from(state_version, Box::new(chunks.into_iter())).await
+    }
+
+    async fn restore_from(
+        &mut self,
+        state_version: u32,
+        mut chunks: Box<dyn SnapshotReader>,
+    ) -> Result<(), OperatorError> {
         self.begin(Call::Restore, None, 0)?;
         if let (Some(image), Some(store)) = (&mut self.image, &mut self.store) {
+            let all = super::all_chunks(&mut *chunks).await;
             let result = {
                 let _running = self.engine.running();
-                within(self.wall, image.restore(store, &chunks)).await
+                within(self.wall, image.restore(store, &all)).await
             };
             return self.settle_image(Call::Restore, result);
         }
         if self.checkpoint.is_none() {
             self.in_call = false;
-            return if chunks.is_empty() { Ok(()) } else { Err(no_checkpoint("restore")) };
+            return if chunks.read().await.is_none() { Ok(()) } else { Err(no_checkpoint("restore")) };
         }
-        let given = chunks.len();
         if let Some(store) = &mut self.store {
-            store.data_mut().chunks = chunks.into();
+            let state = store.data_mut();
+            (state.reader, state.chunks_given) = (Some(chunks), 0);
         }
         match &self.checkpoint {
             Some(guest) => call!(self, Call::Restore, |store| guest.call_restore(store, state_version))?,
             None => return Err(no_checkpoint("restore")),
         }
-        let left = self.store.as_ref().map_or(0, |store| store.data().chunks.len());
-        if left > 0 {
-            let what = format!("{left} of {given} chunks of state were not read: what they hold would be lost");
+        let Some(store) = &mut self.store else { return Err(self.has_ended()) };
+        let state = store.data_mut();
+        let (given, reader) = (state.chunks_given, state.reader.take());
+        let left = match reader {
+            Some(mut reader) => reader.read().await,
+            None => None,
+        };
+        if left.is_some() {
+            let what = format!("{given} chunks of state were read, and there are more: what they hold would be lost");
             return Err(self.refuse(Call::Restore, what));
         }
         Ok(())

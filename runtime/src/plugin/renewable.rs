@@ -21,7 +21,7 @@ use async_trait::async_trait;
 use super::host::Call;
 use super::instance::Instance;
 use super::limits::bytes;
-use super::{HostCut, Operator, OperatorError, Output, Plugin, SnapshotWriter};
+use super::{HostCut, Operator, OperatorError, Output, Plugin, SnapshotReader, SnapshotWriter};
 use crate::model::{Batch, Chunk, Epoch, Scope, SegmentKind, SnapshotMode, TaskInfo, Timestamp};
 use crate::plan::LimitsSpec;
 
@@ -313,6 +313,18 @@ impl Operator for Renewable {
             ceiling.held.extend(chunks.iter().map(|chunk| chunk.scope));
         }
         self.instance.restore(state_version, chunks).await
+    }
+
+    async fn restore_from(
+        &mut self,
+        state_version: u32,
+        mut chunks: Box<dyn SnapshotReader>,
+    ) -> Result<(), OperatorError> {
+        if self.maker.plugin.takes_images() || self.ceiling.is_some() {
+            let all = super::all_chunks(&mut *chunks).await;
+            return self.restore(state_version, all).await;
+        }
+        self.instance.restore_from(state_version, chunks).await
     }
 
     fn looked_at_time(&self) -> bool {

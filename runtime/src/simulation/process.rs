@@ -57,6 +57,8 @@ impl Shape {
     fn text(&self) -> String {
         let Self { sources, operators, sinks, retain, interval, timeout } = self;
         let (interval, timeout) = (interval.as_millis(), timeout.as_millis());
+        // All state is small here: in most jobs it makes packs all the same.
+        let inline = if *retain == 3 { "32KiB" } else { "0B" };
         format!(
             r#"name = "job"
 key_groups = {groups}
@@ -65,6 +67,7 @@ interval = "{interval}ms"
 timeout = "{timeout}ms"
 tolerated_failures = 2
 retain = {retain}
+inline = "{inline}"
 [restart]
 attempts = 4
 delay = "10ms"

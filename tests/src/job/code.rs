@@ -1,7 +1,7 @@
 //! Native operators for tests: a running count that snapshots in bases and deltas, one that hands on, and a frame for others. Any of
 //! them can be hooked: the hook is told of each call before it is made, may wait, and may make it fail.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -123,6 +123,103 @@ impl Operator for Count {
             let counts: Vec<(String, u64)> =
                 serde_json::from_slice(&chunk.data).map_err(|e| OperatorError::Fatal(e.to_string()))?;
             self.counts.extend(counts);
+        }
+        Ok(())
+    }
+}
+
+/// A running count as [`count`] makes it, whose state is large: with each key go `weight` bytes that are made of the key and its count. Each key is a chunk of
+/// its own, snapshots are written in steps as long as the host says, and later steps write the state of the cut.
+///
+/// It checks what comes back, and fails where a host asks for less than everything after a snapshot that was not done.
+pub fn heavy_count(weight: usize) -> OperatorCode {
+    code((&["in"], true), StateKind::Keyed, move |task| {
+        let count = Count { groups: task.key_groups, counts: BTreeMap::new(), changed: BTreeSet::new() };
+        Box::new(Heavy { count, weight, open: None })
+    })
+}
+
+struct Heavy {
+    count: Count,
+    weight: usize,
+    /// The epoch, and what is left to be written of it.
+    open: Option<(Epoch, VecDeque<(String, u64)>)>,
+}
+
+impl Heavy {
+    fn chunk(&self, key: &str, count: u64) -> Vec<u8> {
+        let mut chunk = [&count.to_le_bytes(), &[key.len() as u8][..], key.as_bytes()].concat();
+        let mut noise = key_hash(&chunk);
+        while chunk.len() < self.weight {
+            noise = noise.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            chunk.extend_from_slice(&(noise ^ noise >> 31).to_le_bytes());
+        }
+        chunk
+    }
+}
+
+#[async_trait]
+impl Operator for Heavy {
+    async fn process(&mut self, now: Timestamp, port: u32, batch: &Batch, out: &mut Output) -> Called {
+        self.count.process(now, port, batch, out).await
+    }
+
+    async fn advance(&mut self, _: Timestamp, _: Timestamp, _: &mut Output) -> Called {
+        Ok(())
+    }
+
+    async fn wake(&mut self, _: Timestamp, _: &mut Output) -> Called {
+        Ok(())
+    }
+
+    async fn finish(&mut self, _: Timestamp, _: u32, _: &mut Output) -> Called {
+        Ok(())
+    }
+
+    async fn resume(&mut self, _: Timestamp, _: &mut Output) -> Called {
+        Ok(())
+    }
+
+    async fn snapshot(
+        &mut self,
+        epoch: Epoch,
+        mode: SnapshotMode,
+        writer: &mut dyn SnapshotWriter,
+    ) -> Result<bool, OperatorError> {
+        let is_full = mode == SnapshotMode::Full;
+        let mut left = match self.open.take() {
+            Some((open, left)) if open == epoch => left,
+            Some((open, _)) if !is_full => {
+                return Err(OperatorError::Fatal(format!("snapshot {open} was given up, and {epoch} is not full")));
+            }
+            _ => {
+                let changed = std::mem::take(&mut self.count.changed);
+                let counts = self.count.counts.iter().filter(|(key, _)| is_full || changed.contains(*key));
+                counts.map(|(key, count)| (key.clone(), *count)).collect()
+            }
+        };
+        let kind = if is_full { SegmentKind::Base } else { SegmentKind::Delta };
+        while let Some((key, count)) = left.pop_front() {
+            let group = key_group(key_hash(key.as_bytes()), self.count.groups);
+            if !writer.write(Scope::KeyGroup(group), kind, &self.chunk(&key, count)) && !left.is_empty() {
+                self.open = Some((epoch, left));
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    async fn restore(&mut self, _: u32, chunks: Vec<Chunk>) -> Called {
+        for chunk in chunks {
+            let damaged = || OperatorError::Fatal("a chunk is not what was written".into());
+            let (count, rest) = chunk.data.split_first_chunk::<8>().ok_or_else(damaged)?;
+            let count = u64::from_le_bytes(*count);
+            let (length, rest) = rest.split_first().ok_or_else(damaged)?;
+            let key = String::from_utf8_lossy(&rest[..usize::from(*length)]).into_owned();
+            if self.chunk(&key, count) != chunk.data {
+                return Err(damaged());
+            }
+            self.count.counts.insert(key, count);
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt,
     PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
+use tokio::sync::watch;
 
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,8 @@ pub enum Fate {
     HangsBefore,
     /// It was carried out and is never answered.
     HangsAfter,
+    /// It is carried out when the store is released.
+    Waits,
 }
 
 /// What is asked of a store.
@@ -48,12 +51,22 @@ type Decide = dyn FnMut(Verb, &str) -> Fate + Send;
 pub struct FaultyStore {
     objects: Arc<InMemory>,
     decide: Arc<Mutex<Box<Decide>>>,
+    released: Arc<watch::Sender<bool>>,
 }
 
 impl FaultyStore {
     /// A store that works.
     pub fn new() -> Self {
-        Self { objects: Arc::new(InMemory::new()), decide: Arc::new(Mutex::new(Box::new(|_, _| Fate::Works))) }
+        Self {
+            objects: Arc::new(InMemory::new()),
+            decide: Arc::new(Mutex::new(Box::new(|_, _| Fate::Works))),
+            released: Arc::new(watch::Sender::new(false)),
+        }
+    }
+
+    /// Carries out what waits, and what will.
+    pub fn release(&self) {
+        self.released.send_replace(true);
     }
 
     /// From now on `decide` says what becomes of each request, by its verb and path.
@@ -74,6 +87,12 @@ impl FaultyStore {
     async fn answer<T>(&self, verb: Verb, path: &str, work: impl Future<Output = Result<T>>) -> Result<T> {
         match self.fate(verb, path) {
             Fate::Works => work.await,
+            Fate::Waits => {
+                let mut released = self.released.subscribe();
+                // The sender is this store's own.
+                let _ = released.wait_for(|released| *released).await;
+                work.await
+            }
             Fate::FailsBefore => Err(lost()),
             Fate::FailsAfter => {
                 drop(work.await);

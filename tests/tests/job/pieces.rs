@@ -32,6 +32,9 @@ enum Way {
     FailThenStop,
 }
 
+/// The most subtasks of a source here.
+const SOURCE_SUBTASKS_MAX: u64 = 3;
+
 /// Counts the records that an operator is given and does something at one of them.
 #[derive(Clone, Default)]
 struct Trigger(Arc<Shared>);
@@ -82,18 +85,18 @@ impl Trigger {
     }
 }
 
-/// Runs a pipeline in pieces and then to its end. `text` makes its file for a number of records, or for no end. Gives how
+/// Runs a pipeline in pieces and then to its end. `text` makes the file of a piece for a number of records, or for no end. Gives how
 /// many there were in the end.
 async fn in_pieces(
     pipeline: &mut Pipeline,
     trigger: &Trigger,
     seed: u64,
     pieces: u32,
-    text: impl Fn(Option<u64>) -> String,
+    text: impl Fn(u32, Option<u64>) -> String,
 ) -> u64 {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-    pipeline.text = text(None);
     for piece in 0..pieces {
+        pipeline.text = text(piece, None);
         let way = [Way::Stop, Way::FailThenStop, Way::Die][((seed + u64::from(piece)) % 3) as usize];
         let at = 1 + u64::from(random.next_u32() % 400);
         let stop = watch::Sender::new(false);
@@ -123,12 +126,10 @@ async fn in_pieces(
     let manifests = pipeline.manifests().await;
     let last = manifests.last().expect("a piece was stopped");
     let sources = last.nodes.iter().filter(|node| node.kind == NodeKind::Source);
-    let next = sources.flat_map(|node| {
-        let subtasks = node.subtasks.iter().enumerate();
-        subtasks.map(|(subtask, entry)| subtask as u64 + u64::from(node.parallelism) * entry.records)
-    });
-    let records = next.max().unwrap_or_default() + 200;
-    pipeline.text = text(Some(records));
+    // Of n records that the subtasks of a piece make none is farther than `subtasks * (n + 1)` from where the piece began.
+    let made: u64 = sources.flat_map(|node| &node.subtasks).map(|entry| entry.records).sum();
+    let records = SOURCE_SUBTASKS_MAX * (made + u64::from(pieces)) + 200;
+    pipeline.text = text(pieces, Some(records));
     finished(pipeline.run().await);
     records
 }
@@ -178,7 +179,7 @@ async fn same_as_one_run(
             let text = |records| format!("{HEAD}{}", graph(parallelism, records));
             let trigger = Trigger::default();
             let mut pipeline = Pipeline::new("", code(&trigger));
-            let records = in_pieces(&mut pipeline, &trigger, seed, 4, text).await;
+            let records = in_pieces(&mut pipeline, &trigger, seed, 4, |_, records| text(records)).await;
             let output = pipeline.out("out");
             check(&output, records, parallelism);
             let whole = Pipeline::new(text(Some(records)), code(&trigger));
@@ -223,6 +224,29 @@ async fn a_keyed_graph_with_parallel_sources_in_pieces_gives_what_one_run_gives(
     };
     let code = |trigger: &Trigger| vec![("first", trigger.on(pass())), ("count", count())];
     same_as_one_run(graph, code, |output, records, _| check_counts(output, records, false)).await;
+}
+
+/// I2, I9, I11: the same where each piece has another parallelism than the one before, of the source, of the operators and of the sink, whether
+/// that was stopped, failed or died, in the middle of the stream.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_graph_with_another_parallelism_in_each_piece_gives_what_one_run_gives() {
+    const SHAPES: [[u32; 4]; 6] = [[2, 2, 2, 1], [3, 1, 5, 2], [1, 4, 1, 3], [2, 3, 4, 1], [3, 3, 2, 2], [1, 1, 7, 1]];
+    let graph = |[source, first, second, to]: [u32; 4], records| {
+        format!(
+            "{HEAD}{}[operator.first]\nplugin = \"pass\"\ninputs = [{{ from = \"in\", exchange = \"rebalance\" }}]\n\
+             parallelism = {first}\n[operator.count]\nplugin = \"count\"\ninputs = [\"first\"]\nparallelism = {second}\n{}",
+            generator("in", records, source),
+            sink("{ from = \"count\", exchange = \"rebalance\" }", to)
+        )
+    };
+    join_all((0..6u64).map(|seed| async move {
+        let text = |piece: u32, records| graph(SHAPES[(seed as usize + piece as usize) % SHAPES.len()], records);
+        let trigger = Trigger::default();
+        let mut pipeline = Pipeline::new("", [("first", trigger.on(pass())), ("count", count())]);
+        let records = in_pieces(&mut pipeline, &trigger, seed, 6, text).await;
+        check_counts(&pipeline.out("out"), records, false);
+    }))
+    .await;
 }
 
 /// The same for chains from source to sink, side by side.
@@ -388,7 +412,7 @@ async fn two_inputs_are_aligned_end_once_and_go_by_the_smaller_watermark() {
                     )
                 };
                 let mut pipeline = Pipeline::new("", [("join", join)]);
-                let records = in_pieces(&mut pipeline, &trigger, seed, 5, text).await;
+                let records = in_pieces(&mut pipeline, &trigger, seed, 5, |_, records| text(records)).await;
                 let output = pipeline.out("out");
                 let of_port =
                     |port: u64| -> Vec<Value> { output.iter().filter(|r| r["port"] == port).cloned().collect() };

@@ -19,7 +19,7 @@ fn fed(parallelism: u32, tolerated: u32, attempts: u32) -> String {
     format!(
         r#"
 name = "t"
-checkpoint = {{ interval = "10ms", tolerated_failures = {tolerated}, retain = 1000 }}
+checkpoint = {{ interval = "10ms", tolerated_failures = {tolerated}, retain = 1000, inline = "0B" }}
 restart = {{ attempts = {attempts}, delay = "1ms", max_delay = "5ms" }}
 [source.in]
 connector = "file"
@@ -118,7 +118,7 @@ fn paced(records: u64, parallelism: u32, tolerated: u64) -> String {
     format!(
         r#"
 name = "t"
-checkpoint = {{ interval = "10ms", tolerated_failures = {tolerated}, timeout = "500ms" }}
+checkpoint = {{ interval = "10ms", tolerated_failures = {tolerated}, timeout = "500ms", inline = "0B" }}
 restart = {{ attempts = 1000, delay = "1ms", max_delay = "5ms" }}
 batch = {{ records = 32, delay = "1ms" }}
 [source.in]

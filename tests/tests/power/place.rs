@@ -66,6 +66,7 @@ name = "power"
 
 [checkpoint]
 interval = "100ms"
+inline = "0B"
 
 [restart]
 attempts = 0

@@ -6,7 +6,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
-use crate::checkpoint::PluginEntry;
+use crate::checkpoint::{Layout, PluginEntry};
 use crate::model::{Descriptor, Epoch, Generation, JobId, Port, SplitPosition, StateKind};
 use crate::plan::parse;
 
@@ -55,7 +55,16 @@ parallelism = {sink}
 fn segment(scope: Scope, kind: SegmentKind, origin: u32, mark: u32, chunks: u32) -> SegmentRef {
     let hash = blake3::hash(&mark.to_le_bytes()).to_hex();
     let pack = format!("1-3-op.{origin}-{hash}").parse().expect("it is a name");
-    SegmentRef { scope, kind, origin, pack, first_chunk: 0, chunks, bytes: u64::from(chunks) * 10 }
+    SegmentRef {
+        scope,
+        kind,
+        origin,
+        pack,
+        first_chunk: 0,
+        chunks,
+        bytes: u64::from(chunks) * 10,
+        layout: Layout::Chunks,
+    }
 }
 
 /// How far the sources have come, by subtask: watermark, idle, ended.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 
 use super::*;
-use crate::checkpoint::{SegmentRef, SubtaskEntry};
+use crate::checkpoint::{Layout, SegmentRef, SubtaskEntry};
 use crate::flow::{InboxState, Progress};
 use crate::model::{Committable, Descriptor, Generation, JobId, NO_TIME, Port, Scope, SegmentKind};
 use crate::plan::parse;
@@ -65,6 +65,7 @@ fn manifest(scope: impl Fn(u32) -> Scope) -> Manifest {
         first_chunk: 0,
         chunks: 1,
         bytes: 50,
+        layout: Layout::Chunks,
     };
     let code = BTreeMap::from([(NodeName::new("op"), old_code())]);
     let shape = plan(2, "", &code);

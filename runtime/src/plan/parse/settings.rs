@@ -14,6 +14,8 @@ use crate::storage::{StoreOptions, StoreUrl};
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
+/// A manifest is one small object that is written each time.
+const INLINE_BYTES_MAX: u64 = 1 << 20;
 /// The store of a pipeline that names none.
 const STORE: &str = "file://./.weir";
 
@@ -23,7 +25,18 @@ fn nowhere(_: &str) -> Option<String> {
 
 pub(super) fn checkpoint(cx: &mut Context<'_>, root: &Section<'_, '_>) -> CheckpointSpec {
     let mut s = Section::of(cx, root, "checkpoint", "[checkpoint]".into(), "[checkpoint] on a line of its own");
-    let keys = ["store", "store_options", "interval", "timeout", "min_pause", "tolerated_failures", "retain"];
+    let keys = [
+        "store",
+        "store_options",
+        "interval",
+        "timeout",
+        "min_pause",
+        "tolerated_failures",
+        "retain",
+        "upload_memory",
+        "uploads",
+        "inline",
+    ];
     s.allow(cx, &keys, &[], nowhere);
     let store = s.filled(cx, "store", "store = \"file://./.weir\"").map(|url| store_url(cx, &s, "store", url));
     CheckpointSpec {
@@ -34,6 +47,9 @@ pub(super) fn checkpoint(cx: &mut Context<'_>, root: &Section<'_, '_>) -> Checkp
         min_pause: s.duration(cx, "min_pause", Duration::ZERO..=DURATION_MAX).unwrap_or_default(),
         tolerated_failures: s.count(cx, "tolerated_failures", 3, 0..=1_000_000),
         retain: s.count(cx, "retain", 3, 1..=1_000_000),
+        upload_memory: s.size(cx, "upload_memory", (8 << 20)..=(1 << 50)).unwrap_or(256 << 20),
+        uploads: s.count(cx, "uploads", 4, 1..=1_000),
+        inline: s.size(cx, "inline", 0..=INLINE_BYTES_MAX).unwrap_or(32 << 10),
     }
 }
 

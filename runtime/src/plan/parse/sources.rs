@@ -209,7 +209,8 @@ fn csv(cx: &mut Context<'_>, node: &Section<'_, '_>) -> Option<CsvSpec> {
 
 fn generator(cx: &mut Context<'_>, s: &Section<'_, '_>) -> GeneratorSpec {
     let any = 0..=i64::MAX.cast_unsigned();
-    let spread = [("uniform", Distribution::Uniform), ("zipf", Distribution::Zipf)];
+    let spread =
+        [("uniform", Distribution::Uniform), ("zipf", Distribution::Zipf), ("sequential", Distribution::Sequential)];
     let values = [("binary", GeneratorFormat::Binary), ("json", GeneratorFormat::Json)];
     let step = s.duration(cx, "event_time_step", Duration::ZERO..=Duration::from_secs(86_400));
     let value_bytes = s.size(cx, "value_bytes", 8..=RECORD_BYTES_MAX as u64);
