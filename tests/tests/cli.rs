@@ -336,7 +336,7 @@ fn weir_check_points_at_the_line_and_exits_with_2() {
     place.write("intervall = 3");
     let (code, stdout, stderr) = place.run(&["check", "pipeline.toml"]);
     assert_eq!((code, stdout.as_str()), (2, ""));
-    assert!(stderr.contains("pipeline.toml:12:1") && stderr.contains("help:"), "{stderr}");
+    assert!(stderr.contains("pipeline.toml:13:1") && stderr.contains("help:"), "{stderr}");
     let (code, _, stderr) = place.run(&["run", "pipeline.toml"]);
     assert_eq!(code, 2, "{stderr}");
     assert!(!place.path().join(".weir").exists(), "nothing was made");

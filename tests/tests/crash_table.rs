@@ -80,6 +80,7 @@ store = "s3://bucket/weir"
 interval = "80ms"
 timeout = "10s"
 retain = 2
+inline = "0B"
 {settings}
 
 [restart]

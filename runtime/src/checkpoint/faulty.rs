@@ -219,7 +219,12 @@ impl State {
 
     fn note(&mut self, actor: usize, verb: &str, path: Option<&Path>, fate: Fate) {
         let path = path.map_or("", Path::as_ref);
-        self.trace.update(format!("{actor} {verb} {path} {fate:?}\n").as_bytes());
+        let line = format!("{actor} {verb} {path} {fate:?}\n");
+        // What everybody asked of the store, for whoever looks into a seed that failed.
+        if std::env::var_os("WEIR_SEED_TRACE").is_some() {
+            eprint!("{line}");
+        }
+        self.trace.update(line.as_bytes());
     }
 }
 
@@ -421,7 +426,9 @@ impl ObjectStore for FaultyStore {
                 let mut state = store.world.state();
                 let late = state.random.below(1 + LATE_MAX as u64) as usize;
                 if state.faults > 0 && state.random.chance(100) {
-                    let hidden: Vec<Path> = state.recent.iter().rev().take(late).cloned().collect();
+                    // But never a pin: that a store lists what it holds is what pins rest on, and `Store::probe` asks for it.
+                    let recent = state.recent.iter().rev().take(late);
+                    let hidden: Vec<Path> = recent.filter(|path| !path.as_ref().contains("/pins/")).cloned().collect();
                     let before = listed.len();
                     listed.retain(|object| object.as_ref().map_or(true, |o| !hidden.contains(&o.location)));
                     if listed.len() < before {

@@ -11,7 +11,7 @@ use std::collections::HashSet;
 
 use bytes::Bytes;
 
-use super::decide::{self, RunFacts, Unpublishable};
+use super::decide::{self, FenceFacts, RunFacts, Unpublishable};
 use super::error::{CheckpointError, PublishError, Superseder};
 use super::log::{Body, Entry, Mark};
 use super::manifest::Manifest;
@@ -333,11 +333,13 @@ impl Run {
         let mut own = self.last_seq;
         loop {
             let facts = self.store.fence_facts(self.history, own).await?;
-            if facts.next == Some(self.generation) {
+            // A claim that was put after its place had been collected has the generation of the one that was there before: what
+            // follows is not our own, and the boundary tells.
+            if facts.next == Some(self.generation) && facts.boundary < self.last_seq {
                 own += 1;
                 continue;
             }
-            return match decide::fence(facts) {
+            return match decide::fence(FenceFacts { own: self.last_seq, ..facts }) {
                 None => Ok(()),
                 Some(by) => Err(CheckpointError::Superseded {
                     job: self.store.job().to_owned(),
