@@ -66,7 +66,9 @@ fn every_epoch_of_the_flight_delays_comes_out_again_and_a_changed_row_is_found()
     assert!(verdicts.len() >= 3, "{} epochs", verdicts.len());
     assert_eq!(sum(&verdicts, "records"), 27_004, "every row of the file was read again, in one epoch or another");
     assert!(sum(&verdicts, "chunks") > 100 && sum(&verdicts, "parts") >= 2);
-    assert!(sum(&verdicts, "schedule_bytes") < 27_004 / 20, "some bytes a batch: {}", sum(&verdicts, "schedule_bytes"));
+    // Six subtasks; how many epochs there are is a matter of how fast the machine is.
+    let schedules = sum(&verdicts, "schedule_bytes");
+    assert!(schedules < verdicts.len() as u64 * 6 * 256, "{schedules} bytes of schedules in {} epochs", verdicts.len());
 
     // What a node received and emitted, for people and for programs.
     let from = verdicts[1]["from"].as_u64().unwrap().to_string();
