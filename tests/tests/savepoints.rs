@@ -276,13 +276,13 @@ fn a_job_goes_from_2_to_5_to_1_subtasks_under_load_and_its_output_is_exact() {
     place.stop(running, "five");
     assert!(place.out().len() > some);
 
-    let records = Some(place.end());
-    place.write(Shape { parallelism: (1, 1, 1), records, rate: None, ..PLAIN });
+    let records = place.end();
+    place.write(Shape { parallelism: (1, 1, 1), records: Some(records), rate: None, ..PLAIN });
     let running = place.start(&["--from", "five"]);
     let (code, stderr) = running.wait();
     assert_eq!(code, 0, "{stderr}");
     assert!(stderr.contains("its state is moved"), "{stderr}");
-    assert_whole(&place.out(), records.unwrap_or_default());
+    assert_whole(&place.out(), records);
 }
 
 #[test]
@@ -396,8 +396,8 @@ fn nodes_come_with_nothing_and_go_only_when_they_are_named() {
     assert!(copied > 0);
 
     // It goes only when it is named; a name that is wrong says so.
-    let records = Some(place.end());
-    place.write(Shape { records, rate: None, ..PLAIN });
+    let records = place.end();
+    place.write(Shape { records: Some(records), rate: None, ..PLAIN });
     for args in [&["run", "pipeline.toml"][..], &["run", "pipeline.toml", "--from", "with"]] {
         let said = place.fails(4, args);
         assert!(said.contains("\"copy\"") && said.contains("--drop-state copy"), "{said}");
@@ -411,7 +411,7 @@ fn nodes_come_with_nothing_and_go_only_when_they_are_named() {
     let said = place.ok(&["check", "pipeline.toml", "--from", "with", "--drop-state", "copy"]);
     assert!(said.lines().any(|line| line.contains("copy") && line.contains("dropped")), "{said}");
     // The whole answer, as people and as programs get it.
-    place.write(Shape { records, rate: None, parallelism: (2, 5, 3), ..PLAIN });
+    place.write(Shape { records: Some(records), rate: None, parallelism: (2, 5, 3), ..PLAIN });
     let args = ["check", "pipeline.toml", "--from", "with", "--drop-state", "copy"];
     golden("check-from.txt", &state_table(&place.ok(&args)));
     let (_, refused, _) = place.run(&args[..4]);
@@ -424,7 +424,7 @@ fn nodes_come_with_nothing_and_go_only_when_they_are_named() {
     assert_eq!((&node("count")["verdict"], &node("count")["parallelism"]), (&Value::from("moved"), &Value::from(5)));
     assert_eq!((&node("copy")["verdict"], &node("copy")["parallelism"]), (&Value::from("dropped"), &Value::Null));
     place.ok(&["run", "--quiet", "pipeline.toml", "--drop-state", "copy"]);
-    assert_whole(&place.out(), records.unwrap_or_default());
+    assert_whole(&place.out(), records);
 }
 
 #[test]

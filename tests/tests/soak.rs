@@ -4,6 +4,8 @@
 //! that poisons the next. The state of this job is of one size from the first thousand records on, so the size of the store and the memory of the process have no
 //! reason to grow with the epochs; a slope over the second half of them is a leak. The number of epochs can be set by `WEIR_SOAK_EPOCHS`.
 
+#![allow(clippy::disallowed_methods, reason = "it watches a process from outside, and gives up on one that is stuck")]
+
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

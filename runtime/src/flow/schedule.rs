@@ -2,7 +2,7 @@
 //!
 //! A task's work depends on its records and on what timing decided: which input came next, where a source's polls ended, when what
 //! an exchange held back was sent, when an operator was woken, what time it was when a guest looked. All else follows. A
-//! [`Course`] goes with each stage and notes the latter; at a cut it becomes part of the subtask's entry in the manifest.
+//! `Course` goes with each stage and notes the latter; at a cut it becomes part of the subtask's entry in the manifest.
 //!
 //! - The *order* of a task lives with the stage at its head: [`Op`]s, run-length coded, a byte or two each.
 //! - What concerns one stage alone lives with that stage: the times at which its guest looked at the clock, the
@@ -59,7 +59,7 @@ pub struct Segment {
     pub order: Vec<u8>,
     /// The snapshot that ends it was a full one.
     pub full: bool,
-    /// When the guest looked at the clock: see [`Times`].
+    /// When the guest looked at the clock: see `Times`.
     pub times: Vec<u8>,
     /// A digest of what was emitted: of all of it for a source whose records somebody may change, else of a sample.
     pub emitted: u64,
@@ -626,7 +626,7 @@ mod tests {
 
     #[test]
     fn the_longest_schedules_go_when_a_manifest_has_no_room() {
-        let mut schedules = vec![vec![1; 10], vec![1; 500], vec![1; 20], vec![1; 300]];
+        let mut schedules = [vec![1; 10], vec![1; 500], vec![1; 20], vec![1; 300]];
         assert_eq!(fit(schedules.iter_mut(), 1000), 0);
         assert_eq!(fit(schedules.iter_mut(), 100), 2);
         assert_eq!((schedules[0].len(), schedules[2].len()), (10, 20));

@@ -98,7 +98,7 @@ impl Script for Mix {
         for (row, &time) in batch.timestamps.iter().enumerate() {
             let value = batch.values.get(row).unwrap_or_default();
             self.see(key_hash(value));
-            if key_hash(value) % 13 == 0 {
+            if key_hash(value).is_multiple_of(13) {
                 out.rejected.0.push_row(batch, row);
                 out.rejected.1.push("of all records one in thirteen".into());
                 out.rejected.0.hashes.clear();
@@ -108,7 +108,7 @@ impl Script for Mix {
         }
         out.emitted.push((0, kept));
         self.say(out);
-        if self.seen % 3 == 0 {
+        if self.seen.is_multiple_of(3) {
             out.wake_at = Some(now + 700);
         }
         self.resumes = self.seen % 4;

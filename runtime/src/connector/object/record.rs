@@ -57,8 +57,11 @@ impl Staged {
     }
 }
 
-/// What a committable holds, object by object: records, records that were left out, bytes and their hash.
-pub(in super::super) fn contents(committable: &[u8]) -> Result<Vec<(u64, u64, u64, [u8; 32])>, ConnectorError> {
+/// What one object holds: records, records that were left out, bytes and their hash.
+pub(in super::super) type ObjectContent = (u64, u64, u64, [u8; 32]);
+
+/// What a committable holds, object by object.
+pub(in super::super) fn contents(committable: &[u8]) -> Result<Vec<ObjectContent>, ConnectorError> {
     let fault = || ConnectorError::mismatch("it is no committable of an object sink");
     let data = committable.strip_prefix(MAGIC).ok_or_else(fault)?;
     let staged: Staged = postcard::from_bytes(data).map_err(|e| fault().caused_by(e))?;
