@@ -268,10 +268,10 @@ pub(crate) struct HeapFacts<'a> {
 /// claim's generation and of an epoch after the tip.
 pub(crate) fn is_garbage(facts: &HeapFacts<'_>, pack: &PackName) -> bool {
     #[cfg(test)]
-    if crate::simulation::mutant(crate::simulation::Mutant::DeletionByAge) {
-        if facts.tip.is_some_and(|tip| pack.epoch().0 + 3 <= tip.0) {
-            return true;
-        }
+    if crate::simulation::mutant(crate::simulation::Mutant::DeletionByAge)
+        && facts.tip.is_some_and(|tip| pack.epoch().0 + 3 <= tip.0)
+    {
+        return true;
     }
     let is_past = facts.tip.is_some_and(|tip| pack.epoch() <= tip) || pack.generation() < facts.claim;
     is_past && !facts.named.contains(pack)
