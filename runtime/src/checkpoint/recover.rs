@@ -189,7 +189,8 @@ async fn find(store: &JobStore, span: Span, epoch: Epoch) -> Result<(Option<Want
     // Only what is committed can be pinned.
     for (name, manifest) in store.pins().await? {
         have.push(manifest.epoch);
-        if manifest.epoch == epoch && wanted.is_none() {
+        // A run's own pin protects only until its claim is written: the collector may have counted it out already (I9).
+        if manifest.epoch == epoch && wanted.is_none() && !name.starts_with(OWN_PINS) {
             let place = WantedAt::Pin(name);
             wanted = Some(Wanted { manifest: Box::new(manifest), place, committed: true });
         }

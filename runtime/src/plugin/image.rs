@@ -208,20 +208,20 @@ impl Image {
         }
         for cell in &accessors.cells {
             for memory in &cell.memories {
-                let write = instance.get_func(&mut *store, &memory.write);
+                let write = instance.get_func(&mut *store, memory.write);
                 image.memories.push(Memory {
-                    pages: instance.get_typed_func(&mut *store, &memory.pages)?,
-                    grow: instance.get_typed_func(&mut *store, &memory.grow)?,
-                    read: instance.get_typed_func(&mut *store, &memory.read)?,
-                    settle: instance.get_typed_func(&mut *store, &memory.settle)?,
-                    at: instance.get_typed_func(&mut *store, &memory.at)?,
+                    pages: instance.get_typed_func(&mut *store, memory.pages)?,
+                    grow: instance.get_typed_func(&mut *store, memory.grow)?,
+                    read: instance.get_typed_func(&mut *store, memory.read)?,
+                    settle: instance.get_typed_func(&mut *store, memory.settle)?,
+                    at: instance.get_typed_func(&mut *store, memory.at)?,
                     write: write.ok_or_else(|| wasmtime::Error::msg("an accessor cannot write"))?,
                 });
             }
             image.globals.push(Globals {
-                slots: instance.get_typed_func(&mut *store, &cell.slots)?,
-                get: instance.get_typed_func(&mut *store, &cell.get)?,
-                set: instance.get_typed_func(&mut *store, &cell.set)?,
+                slots: instance.get_typed_func(&mut *store, cell.slots)?,
+                get: instance.get_typed_func(&mut *store, cell.get)?,
+                set: instance.get_typed_func(&mut *store, cell.set)?,
             });
         }
         Ok(image)

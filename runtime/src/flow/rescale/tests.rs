@@ -198,8 +198,13 @@ fn content(node: &NodeEntry) -> (Vec<String>, Vec<String>) {
     let (mut own, mut shared) = (Vec::new(), Vec::new());
     for segment in node.subtasks.iter().flat_map(|entry| &entry.segments) {
         for chunk in segment.first_chunk..segment.first_chunk + segment.chunks {
-            let place = format!("{:?} {:?} {} {chunk}", segment.scope, segment.kind, segment.pack);
-            if segment.scope == Scope::Shared { shared.push(place) } else { own.push(place) }
+            // A copy of what is shared is as good as another: what counts is the hash, not whose pack it is in.
+            let pack = segment.pack.to_string();
+            let hash = pack.rsplit('-').next().unwrap_or_default();
+            match segment.scope {
+                Scope::Shared => shared.push(format!("{:?} {hash} {chunk}", segment.kind)),
+                scope => own.push(format!("{scope:?} {:?} {pack} {chunk}", segment.kind)),
+            }
         }
     }
     own.sort_unstable();

@@ -182,6 +182,8 @@ impl Running {
     }
 }
 
+type Chunks = Vec<(SegmentKind, Vec<u8>)>;
+
 /// What the store holds after a snapshot.
 fn apply(held: &mut Vec<(SegmentKind, Vec<u8>)>, written: Vec<(SegmentKind, Vec<u8>)>) {
     if written.iter().any(|(kind, _)| *kind == SegmentKind::Base) {
@@ -293,7 +295,7 @@ fn an_image_that_does_not_fit_is_refused_with_what_does_not_fit() {
             chunks[0].1 = header.encode();
             chunks
         };
-        let cases: Vec<(&str, Vec<(SegmentKind, Vec<u8>)>)> = vec![
+        let cases: Vec<(&str, Chunks)> = vec![
             ("of version 9", with(&|header| header.version = 9)),
             ("another `config`", with(&|header| header.config = [8; 32])),
             ("3 memories and 12 globals, and the plugin has 2 and 12", with(&|header| header.memories.push(1))),
