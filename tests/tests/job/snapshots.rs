@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures::FutureExt;
 use tokio::sync::watch;
@@ -13,6 +14,9 @@ use weir::plugin::OperatorError;
 use weir_tests::job::code::{Call, count, heavy_count, hooked, hooked_async};
 use weir_tests::job::store::{Fate, FaultyStore, Verb};
 use weir_tests::job::{Pipeline, check_counts, stopped};
+
+/// How long a step takes where a test wants something to happen meanwhile.
+const STEP: Duration = Duration::from_millis(5);
 
 /// A fed count in one chain or in two tasks.
 fn fed(keyed: bool, checkpoint: &str) -> String {
@@ -82,9 +86,11 @@ async fn steps_of_a_snapshot_come_between_batches_and_write_the_state_of_the_cut
     for keyed in [false, true] {
         let calls = Calls::default();
         let log = calls.clone();
-        let code = hooked(heavy_count(700_000), move |_, call| {
+        let code = hooked_async(heavy_count(700_000), move |_, call| {
+            // A step that takes a while: in the meantime records come.
+            let pause = if matches!(call, Call::Snapshot(_)) { STEP } else { Duration::ZERO };
             log.push(call);
-            Ok(())
+            tokio::time::sleep(pause).map(Ok).boxed()
         });
         let pipeline = Pipeline::new(fed(keyed, ""), [("count", code)]);
         let mut fed = 0;
@@ -92,9 +98,10 @@ async fn steps_of_a_snapshot_come_between_batches_and_write_the_state_of_the_cut
             calls.0.lock().unwrap().clear();
             let mut job = pipeline.start();
             while !calls.are_interleaved() {
+                let before = records_in(&job.metrics, "in");
                 pipeline.feed("a", fed..fed + 20);
                 fed += 20;
-                job.until("records", |metrics| metrics.checkpoints.load(Relaxed) > 0 || calls.are_interleaved()).await;
+                job.until("records", |metrics| records_in(metrics, "in") > before).await;
                 assert!(fed < 100_000, "never a batch between two steps");
             }
             // Wherever it is.
@@ -289,7 +296,8 @@ async fn an_epoch_of_a_small_job_takes_two_objects_its_manifest_and_its_marker()
     stopped(job.stop().await);
     let checkpoints = 12;
     let puts = puts.lock().unwrap().clone();
-    assert!(puts["log"] >= checkpoints && puts["log"] == puts["committed"], "{puts:?} after {before}");
+    // The marker of the epoch before may have come after the count began.
+    assert!(puts["log"] >= checkpoints && puts["committed"] - puts["log"] <= 1, "{puts:?} after {before}");
     assert!(puts.keys().all(|kind| ["log", "committed", "boundary"].contains(&kind.as_str())), "{puts:?}");
     let mut job = pipeline.start();
     pipeline.feed("a", 130..200);
