@@ -122,10 +122,10 @@ impl checkpoint::Guest for Sees {
     fn restore(_state_version: u32) -> Result<(), Failure> {
         look();
         while let Some(chunk) = snapshots::read() {
-            let bytes = chunk.data.try_into().map_err(|_| Failure {
-                kind: FailureKind::Invalid,
-                message: "the state is not a number".to_owned(),
-            })?;
+            let bytes = chunk
+                .data
+                .try_into()
+                .map_err(|_| Failure { kind: FailureKind::Invalid, message: "the state is not a number".to_owned() })?;
             SUM.set(u64::from_le_bytes(bytes));
         }
         Ok(())
