@@ -1,8 +1,8 @@
-//! Ten thousand epochs of the real process, one after the other: nothing may pile up.
+//! Thousands of epochs of the real process, one after the other: nothing may pile up.
 //!
 //! What users of such systems have met: checkpoints that fail for ever after the first hundred, stores that grow to terabytes, one failed epoch
 //! that poisons the next. The state of this job is of one size from the first thousand records on, so the size of the store and the memory of the process have no
-//! reason to grow with the epochs; a slope over the second half of them is a leak. The number of epochs can be set by `WEIR_SOAK_EPOCHS`.
+//! reason to grow with the epochs; a slope over the second half of them is a leak. How many there are is set by `WEIR_SOAK_EPOCHS`: 10000 for the long soak.
 
 #![allow(clippy::disallowed_methods, reason = "it watches a process from outside, and gives up on one that is stuck")]
 
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-const EPOCHS: u64 = 10_000;
+const EPOCHS: u64 = 2_000;
 /// An epoch that takes longer than this is stuck.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How many samples are taken over the run.
@@ -23,7 +23,7 @@ const PIPELINE: &str = r#"
 name = "soak"
 
 [checkpoint]
-interval = "1ms"
+interval = "10ms"
 retain = 3
 
 [source.numbers]
@@ -64,7 +64,7 @@ struct Sample {
 }
 
 #[test]
-fn ten_thousand_epochs_leave_neither_store_nor_memory_larger_and_none_is_stuck() {
+fn thousands_of_epochs_leave_neither_store_nor_memory_larger_and_none_is_stuck() {
     let epochs = std::env::var("WEIR_SOAK_EPOCHS").map_or(EPOCHS, |n| n.parse().expect("WEIR_SOAK_EPOCHS is a number"));
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("pipeline.toml"), PIPELINE).expect("the pipeline is written");
