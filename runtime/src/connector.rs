@@ -260,8 +260,8 @@ pub trait Committer: Send + Sync {
     async fn leftovers(&self, generation: Generation) -> Result<Vec<Leftover>, ConnectorError>;
 
     /// Removes what runs before `generation` staged. Called when the checkpoint that this run starts from has been
-    /// committed, so nothing of it will ever be visible.
-    async fn collect(&self, generation: Generation) -> Result<(), ConnectorError>;
+    /// committed, so nothing of it will ever be visible. Says how many stages (folders or objects) it removed.
+    async fn collect(&self, generation: Generation) -> Result<u64, ConnectorError>;
 }
 
 /// What a commit would find.

@@ -73,6 +73,9 @@ pub struct HostCut {
     pub seen: Timestamp,
 }
 
+/// How often in a row an operator may say that it has more to do, without emitting or writing anything.
+pub const IDLE_STEPS_MAX: u32 = 1_000;
+
 /// Takes the chunks of a snapshot, in the order in which they are written.
 pub trait SnapshotWriter: Send {
     /// Takes one chunk. False asks the operator to return soon with `more`: the stream is waiting.
@@ -217,4 +220,12 @@ pub enum OperatorError {
         /// What it did.
         what: String,
     },
+}
+
+impl OperatorError {
+    /// In this call it said `more` too often and nothing else: see [`IDLE_STEPS_MAX`].
+    pub fn says_nothing(call: &'static str) -> Self {
+        let what = format!("it said `more` {IDLE_STEPS_MAX} times in a row, and nothing else: it has to get done");
+        Self::Contract { call, what }
+    }
 }

@@ -12,7 +12,7 @@ use super::socket::{Found, JobKey, find};
 use crate::checkpoint::{Store, look_for};
 use crate::error::{Error, ErrorKind};
 use crate::job::{Answer, Change, Request, Status};
-use crate::plan::{CheckpointSpec, duration};
+use crate::plan::{CheckpointSpec, PipelineSpec, duration};
 
 /// Which job a command is about.
 #[derive(Debug, Args)]
@@ -43,21 +43,31 @@ pub(super) struct Target {
 impl TargetArgs {
     pub(super) fn find(&self) -> Result<Target, Error> {
         if let Some(store) = &self.store {
-            let dir = std::env::current_dir().unwrap_or_default();
-            let store_options = self.store_options.iter().cloned().collect();
-            let checkpoint = CheckpointSpec { store: store.clone(), store_options, ..CheckpointSpec::default() };
-            return Ok(Target { checkpoint, dir, job: self.target.clone(), pipeline: None });
+            return Ok(Target::in_store(store, &self.store_options, &self.target));
         }
         let path = PathBuf::from(&self.target);
         let (_, spec) = read_spec(&path).map_err(|fault| {
             let error = Error::from(fault);
             if path.exists() { error } else { error.help("name a pipeline file, or a job and its --store") }
         })?;
-        Ok(Target { checkpoint: spec.checkpoint, dir: spec.dir, job: spec.name, pipeline: Some(path) })
+        Ok(Target::of_pipeline(spec, path))
     }
 }
 
 impl Target {
+    /// By the URL of a store and the name of a job in it.
+    pub(super) fn in_store(store: &str, options: &[(String, String)], job: &str) -> Self {
+        let dir = std::env::current_dir().unwrap_or_default();
+        let store_options = options.iter().cloned().collect();
+        let checkpoint = CheckpointSpec { store: store.to_owned(), store_options, ..CheckpointSpec::default() };
+        Self { checkpoint, dir, job: job.to_owned(), pipeline: None }
+    }
+
+    /// By a pipeline file.
+    pub(super) fn of_pipeline(spec: PipelineSpec, path: PathBuf) -> Self {
+        Self { checkpoint: spec.checkpoint, dir: spec.dir, job: spec.name, pipeline: Some(path) }
+    }
+
     /// Where its process is found.
     fn key(&self) -> JobKey {
         JobKey::new(&self.checkpoint.place(), &self.dir, &self.job)
@@ -85,6 +95,11 @@ impl Target {
                 Error::new(ErrorKind::Usage, message).help("check the name of the job and the address of the store")
             );
         }
+        self.store()
+    }
+
+    /// Its store, made if it is not there.
+    pub(super) fn store(&self) -> Result<Store, Error> {
         Ok(Store::open_with(&self.checkpoint.store, &self.dir, &self.checkpoint.store_options)?)
     }
 }

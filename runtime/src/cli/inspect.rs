@@ -5,14 +5,13 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
+use super::control::Target;
 use super::output::{Table, bytes, count, print, print_json, time};
-use super::pipeline::{open_store, read_spec};
-use super::socket::{JobKey, find};
+use super::pipeline::read_spec;
 use crate::checkpoint::{EntryKind, EntrySummary, Manifest, NodeKind, Store, history, read_manifest, verify};
 use crate::error::{Error, ErrorKind};
 use crate::flow::Progress;
 use crate::model::{Epoch, SegmentKind, Timestamp};
-use crate::plan::CheckpointSpec;
 
 /// `weir checkpoint`.
 #[derive(Debug, Subcommand)]
@@ -92,39 +91,28 @@ pub(super) struct EpochArgs {
 }
 
 impl JobArgs {
-    pub(super) fn open(&self) -> Result<(Store, String), Error> {
+    fn target(&self) -> Result<Target, Error> {
         if let (Some(store), Some(job)) = (&self.store, &self.job) {
-            let here = std::env::current_dir().unwrap_or_default();
-            let options = self.store_options.iter().cloned().collect();
-            return Ok((Store::open_with(store, &here, &options)?, job.clone()));
+            return Ok(Target::in_store(store, &self.store_options, job));
         }
-        let path = self.pipeline.as_deref().ok_or_else(|| Error::new(ErrorKind::Usage, "no pipeline file is named"))?;
-        let (_, spec) = read_spec(path)?;
-        Ok((open_store(&spec)?, spec.name))
+        let path = self.pipeline.clone().ok_or_else(|| Error::new(ErrorKind::Usage, "no pipeline file is named"))?;
+        let (_, spec) = read_spec(&path)?;
+        Ok(Target::of_pipeline(spec, path))
     }
-}
 
-impl JobArgs {
+    pub(super) fn open(&self) -> Result<(Store, String), Error> {
+        let target = self.target()?;
+        Ok((target.store()?, target.job))
+    }
+
     /// Fails if a process on this machine runs the job.
     pub(super) async fn check_stopped(&self) -> Result<(), Error> {
-        let (key, job) = match (&self.store, &self.job, &self.pipeline) {
-            (Some(store), Some(job), _) => {
-                let here = std::env::current_dir().unwrap_or_default();
-                let store_options = self.store_options.iter().cloned().collect();
-                let spec = CheckpointSpec { store: store.clone(), store_options, ..CheckpointSpec::default() };
-                (JobKey::new(&spec.place(), &here, job), job.clone())
-            }
-            (_, _, Some(path)) => {
-                let (_, spec) = read_spec(path)?;
-                (JobKey::new(&spec.checkpoint.place(), &spec.dir, &spec.name), spec.name)
-            }
-            _ => return Ok(()),
-        };
-        match find(&key).await? {
+        let target = self.target()?;
+        match target.running().await? {
             None => Ok(()),
             Some(found) => {
                 let run = found.status.generation.map_or_else(String::new, |run| format!(" (run {run})"));
-                let message = format!("job {job:?} is running{run}: it commits what it prepares by itself");
+                let message = format!("job {:?} is running{run}: it commits what it prepares by itself", target.job);
                 Err(Error::new(ErrorKind::Usage, message).help("stop it first: weir stop"))
             }
         }

@@ -187,16 +187,17 @@ impl FileCommitter {
         Ok(old)
     }
 
-    fn collect_now(&self, generation: Generation) -> Result<(), ConnectorError> {
-        for path in self.old(generation)? {
-            match fs::remove_dir_all(&path) {
+    fn collect_now(&self, generation: Generation) -> Result<u64, ConnectorError> {
+        let old = self.old(generation)?;
+        for path in &old {
+            match fs::remove_dir_all(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(ConnectorError::io("remove", &path, error));
+                    return Err(ConnectorError::io("remove", path, error));
                 }
                 _ => {}
             }
         }
-        Ok(())
+        Ok(old.len() as u64)
     }
 
     fn look_now(&self, identity: &CommitIdentity, list: &[Committable]) -> Result<Looked, ConnectorError> {
@@ -474,7 +475,7 @@ impl Committer for FileCommitter {
         Ok(leftovers)
     }
 
-    async fn collect(&self, generation: Generation) -> Result<(), ConnectorError> {
+    async fn collect(&self, generation: Generation) -> Result<u64, ConnectorError> {
         self.collect_now(generation)
     }
 }

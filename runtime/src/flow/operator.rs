@@ -15,15 +15,12 @@ use super::stage::{Cutting, OperatorCall, progress};
 use crate::checkpoint::{Holdings, SubtaskEntry};
 use crate::metrics::NodeMetrics;
 use crate::model::{Barrier, Batch, Epoch, SnapshotMode, TaskId, Timestamp};
-use crate::plugin::{Operator, OperatorError, Output};
+use crate::plugin::{IDLE_STEPS_MAX, Operator, OperatorError, Output};
 
 /// How often a call that asks for it is repeated before the job starts over, and how long the first wait is; each is twice as
 /// long as the one before.
 const RETRIES_MAX: u32 = 8;
 const RETRY_DELAY: Duration = Duration::from_millis(20);
-
-/// How often in a row an operator may say that it has more to do, without emitting anything.
-const IDLE_STEPS_MAX: u32 = 1_000;
 
 /// An operator and what the host keeps for it.
 pub(super) struct OperatorStage {
@@ -122,7 +119,11 @@ impl OperatorStage {
                     let says_nothing_more = out.emitted.is_empty() && out.rejected.1.is_empty() && out.more;
                     self.idle_steps = if says_nothing_more { self.idle_steps + 1 } else { 0 };
                     if self.idle_steps > IDLE_STEPS_MAX {
-                        return Err(TaskError::operator(task, self.describe(call), says_nothing()));
+                        return Err(TaskError::operator(
+                            task,
+                            self.describe(call),
+                            OperatorError::says_nothing("resume"),
+                        ));
                     }
                     break;
                 }
@@ -220,13 +221,6 @@ fn describe(call: OperatorCall<'_>) -> String {
         OperatorCall::Wake => "while it was woken".into(),
         OperatorCall::Finish(port) => format!("while its input port {port} ended"),
         OperatorCall::Resume => "while it went on with a call".into(),
-    }
-}
-
-fn says_nothing() -> OperatorError {
-    OperatorError::Contract {
-        call: "resume",
-        what: format!("it said `more` {IDLE_STEPS_MAX} times in a row, and nothing else: it has to get done"),
     }
 }
 

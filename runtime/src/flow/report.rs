@@ -21,18 +21,6 @@ pub struct CutTimings {
     pub upload: Duration,
 }
 
-impl CutTimings {
-    /// Of each part the longer one.
-    #[must_use]
-    pub fn max(self, other: Self) -> Self {
-        Self {
-            align: self.align.max(other.align),
-            snapshot: self.snapshot.max(other.snapshot),
-            upload: self.upload.max(other.upload),
-        }
-    }
-}
-
 /// What happened in a task that the coordinator has to know.
 #[derive(Clone, Debug)]
 pub enum Event {

@@ -20,14 +20,12 @@ use super::upload::{CutChunk, Message, Status, Uploader};
 use crate::checkpoint::{Holdings, SubtaskEntry};
 use crate::clock::Clock;
 use crate::model::{Epoch, Scope, SegmentKind, SnapshotMode, TaskId};
-use crate::plugin::{Operator, OperatorError, SnapshotWriter};
+use crate::plugin::{IDLE_STEPS_MAX, Operator, OperatorError, SnapshotWriter};
 
 /// After so many bytes a step asks the operator to return: about a millisecond.
 const STEP_BYTES: u64 = 1 << 20;
 /// What is counted for a chunk beside its bytes.
 const CHUNK_BYTES: u64 = 64;
-/// How often in a row an operator may say that it has more to write, without writing anything.
-const IDLE_STEPS_MAX: u32 = 1_000;
 
 /// The snapshots of one stage.
 pub(super) struct Snapshots {
@@ -135,7 +133,9 @@ impl Snapshots {
         };
         let (epoch, began) = (open.epoch, open.began);
         let is_done = match result {
-            Ok(false) if open.idle_steps > IDLE_STEPS_MAX => return failed(epoch, says_nothing()),
+            Ok(false) if open.idle_steps > IDLE_STEPS_MAX => {
+                return failed(epoch, OperatorError::says_nothing("snapshot"));
+            }
             Ok(is_done) => is_done,
             // Nothing of this attempt is kept, and the next snapshot is a new, full one.
             Err(OperatorError::Retry(reason)) => {
@@ -188,12 +188,5 @@ impl SnapshotWriter for Step {
         self.bytes += data.len() as u64 + CHUNK_BYTES;
         self.chunks.push((scope, kind, Bytes::copy_from_slice(data)));
         self.bytes < STEP_BYTES
-    }
-}
-
-fn says_nothing() -> OperatorError {
-    OperatorError::Contract {
-        call: "snapshot",
-        what: format!("it said `more` {IDLE_STEPS_MAX} times in a row, and nothing else: it has to get done"),
     }
 }

@@ -251,7 +251,7 @@ impl Chain {
         let this = &mut self.stages[stage];
         let inbox = this.inbox.state();
         let since = this.aligning_since.take();
-        let align = since.map_or(Duration::ZERO, |since| self.context.clock.elapsed().saturating_sub(since));
+        let align = since.map_or(Duration::ZERO, |since| came.saturating_sub(since));
         let cutting = Cutting { input_names: &this.input_names, inbox, align, course: &mut this.course };
         match &mut this.body {
             Body::Operator(operator) => operator.cut(&this.task, barrier, cutting, &self.context).await?,

@@ -124,7 +124,8 @@ impl Committers {
     /// Removes what earlier runs staged: nothing of it can become visible any more.
     pub(super) async fn collect(&self, run: &Run) -> Result<(), Error> {
         for (name, committer) in &self.by_node {
-            committer.collect(run.generation()).await.map_err(|e| failed(name, e))?;
+            let removed = committer.collect(run.generation()).await.map_err(|e| failed(name, e))?;
+            self.metrics.checkpoint.collected(0, removed);
         }
         Ok(())
     }

@@ -69,11 +69,8 @@ struct Attempt {
     started: Duration,
     activity: u64,
     entries: BTreeMap<TaskId, SubtaskEntry>,
-    bytes: u64,
     /// Bytes that each node wrote.
     changed: BTreeMap<NodeName, u64>,
-    /// Of each part the longest.
-    slowest: CutTimings,
     callers: Vec<Caller>,
     phases: Phases,
 }
@@ -128,10 +125,8 @@ impl Coordinator<'_> {
                     // A late report of a failed attempt has left what it carries; the rest comes again.
                     if let Some(current) = attempt.as_mut().filter(|current| current.barrier.epoch == epoch) {
                         self.note_cut(&task, timings);
-                        current.slowest = current.slowest.max(timings);
                         current.phases.note(&task, timings);
                         *current.changed.entry(task.node.clone()).or_default() += bytes;
-                        current.bytes += bytes;
                         current.entries.insert(task, *entry);
                     }
                 }
@@ -319,9 +314,7 @@ impl Coordinator<'_> {
             started,
             activity,
             entries: BTreeMap::new(),
-            bytes: 0,
             changed: BTreeMap::new(),
-            slowest: CutTimings::default(),
             callers: Vec::new(),
             phases: Phases::default(),
         })
@@ -367,9 +360,10 @@ impl Coordinator<'_> {
     /// the attempt has failed, and what its sinks staged waits for the next.
     async fn complete(&mut self, mut attempt: Attempt) -> Result<(Result<Manifest, String>, Vec<Caller>), Error> {
         let epoch = attempt.barrier.epoch;
-        let (started, bytes, slowest) = (attempt.started, attempt.bytes, attempt.slowest);
+        let (started, slowest) = (attempt.started, attempt.phases.slowest());
         let callers = std::mem::take(&mut attempt.callers);
         let changed = std::mem::take(&mut attempt.changed);
+        let bytes: u64 = changed.values().sum();
         let reported = self.job.clock.elapsed();
         let manifest = self.manifest(attempt);
         #[cfg(test)]

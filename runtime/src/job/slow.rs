@@ -38,6 +38,11 @@ impl Phases {
         }
     }
 
+    /// Of each part the longest.
+    pub(super) fn slowest(&self) -> CutTimings {
+        CutTimings { align: self.align.0, snapshot: self.snapshot.0, upload: self.upload.0 }
+    }
+
     /// The part that took longest, how long, and whose it was.
     fn longest(&self) -> (&'static str, Duration, Option<&TaskId>) {
         let parts = [

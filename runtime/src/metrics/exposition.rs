@@ -43,6 +43,9 @@ pub enum GuestValue {
     Observed(u64, f64),
 }
 
+/// A gauge that is no whole number.
+type FloatGauge = Gauge<f64, std::sync::atomic::AtomicU64>;
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct GuestLabel {
     node: String,
@@ -90,7 +93,7 @@ fn nodes(registry: &mut Registry, metrics: &JobMetrics) {
         }
         registry.register(name, help, family);
     }
-    let watermarks = Family::<NodeLabel, Gauge<f64, std::sync::atomic::AtomicU64>>::default();
+    let watermarks = Family::<NodeLabel, FloatGauge>::default();
     for (node, numbers) in metrics.nodes() {
         if let Some(time) = numbers.watermark() {
             watermarks.get_or_create(&NodeLabel::new(node)).set(time as f64 / 1e6);
@@ -114,10 +117,8 @@ fn checkpoints(registry: &mut Registry, metrics: &JobMetrics, clock: &Clock) {
         Unit::Seconds,
         ConstGauge::new(age),
     );
-    let counters = [("checkpoint_epoch", "The newest complete checkpoint", metrics.epoch.load(Relaxed))];
-    for (name, help, value) in counters {
-        registry.register(name, help, ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)));
-    }
+    let epoch = i64::try_from(metrics.epoch.load(Relaxed)).unwrap_or(i64::MAX);
+    registry.register("checkpoint_epoch", "The newest complete checkpoint", ConstGauge::new(epoch));
     let counters = [
         ("checkpoints_completed", "Checkpoints that were completed", metrics.checkpoints.load(Relaxed)),
         ("restarts", "How often the job was restarted from its last checkpoint", metrics.restarts.load(Relaxed)),
@@ -183,11 +184,8 @@ fn checkpoints(registry: &mut Registry, metrics: &JobMetrics, clock: &Clock) {
 
 fn plugins(registry: &mut Registry, guests: &[GuestSeries]) {
     let counters = Family::<GuestLabel, Counter>::default();
-    let gauges = Family::<GuestLabel, Gauge<f64, std::sync::atomic::AtomicU64>>::default();
-    let (counts, sums) = (
-        Family::<GuestLabel, Counter>::default(),
-        Family::<GuestLabel, Gauge<f64, std::sync::atomic::AtomicU64>>::default(),
-    );
+    let gauges = Family::<GuestLabel, FloatGauge>::default();
+    let (counts, sums) = (Family::<GuestLabel, Counter>::default(), Family::<GuestLabel, FloatGauge>::default());
     for series in guests {
         let label = GuestLabel { node: series.node.clone(), subtask: series.subtask, name: series.name.clone() };
         match series.value {

@@ -21,12 +21,9 @@ use async_trait::async_trait;
 use super::host::Call;
 use super::instance::Instance;
 use super::limits::bytes;
-use super::{HostCut, Operator, OperatorError, Output, Plugin, SnapshotReader, SnapshotWriter};
+use super::{HostCut, IDLE_STEPS_MAX, Operator, OperatorError, Output, Plugin, SnapshotReader, SnapshotWriter};
 use crate::model::{Batch, Chunk, Epoch, Scope, SegmentKind, SnapshotMode, TaskInfo, Timestamp};
 use crate::plan::LimitsSpec;
-
-/// How often in a row a snapshot may say that it has more to write, without writing anything.
-const IDLE_STEPS_MAX: u32 = 1_000;
 
 /// Makes the instances of one subtask.
 pub(super) struct Maker {
@@ -122,10 +119,7 @@ impl Renewable {
                 Ok(false) => {
                     idle_steps += 1;
                     if idle_steps > IDLE_STEPS_MAX {
-                        let what = format!(
-                            "it said `more` {IDLE_STEPS_MAX} times in a row, and nothing else: it has to get done"
-                        );
-                        return Err(OperatorError::Contract { call: "snapshot", what });
+                        return Err(OperatorError::says_nothing("snapshot"));
                     }
                 }
                 // Not now. What it has written is thrown away, and its next snapshot is full.

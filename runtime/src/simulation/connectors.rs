@@ -225,7 +225,7 @@ impl Committer for SimulatedCommitter {
         Ok(Vec::new())
     }
 
-    async fn collect(&self, generation: Generation) -> Result<(), ConnectorError> {
+    async fn collect(&self, generation: Generation) -> Result<u64, ConnectorError> {
         self.place.store.step().await;
         let fate = self.place.store.fate(false);
         if fate != Fate::FailsBefore {
@@ -233,6 +233,6 @@ impl Committer for SimulatedCommitter {
             self.place.auditor.object(discarded);
         }
         self.place.store.step().await;
-        if fate == Fate::Works { Ok(()) } else { Err(transient()) }
+        if fate == Fate::Works { Ok(0) } else { Err(transient()) }
     }
 }

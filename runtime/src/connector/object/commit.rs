@@ -247,8 +247,8 @@ impl Committer for ObjectCommitter {
         Ok(leftovers)
     }
 
-    async fn collect(&self, generation: Generation) -> Result<(), ConnectorError> {
-        let Some((url, options)) = &self.spec else { return Ok(()) };
+    async fn collect(&self, generation: Generation) -> Result<u64, ConnectorError> {
+        let Some((url, options)) = &self.spec else { return Ok(0) };
         let place = self.place(url, options)?;
         let leftovers = self.unnamed(&place, generation).await?;
         let paths: Vec<_> = leftovers.iter().map(|leftover| Path::from(leftover.name.as_str())).collect();
@@ -264,7 +264,7 @@ impl Committer for ObjectCommitter {
                 place.delete(&meta.location).await?;
             }
         }
-        Ok(())
+        Ok(leftovers.len() as u64)
     }
 }
 
