@@ -1,4 +1,5 @@
-//! Puts the Rust SDK's sources into the binary, so that `weir plugin new` works for who has nothing else.
+//! Puts the Rust SDK's sources and the adapter of core modules into the binary, so that `weir plugin new` and `build` work for who has
+//! nothing else.
 //!
 //! The list is made from the folder, so it cannot fall behind it: manifest, README, sources and the contract, not tests.
 
@@ -25,6 +26,10 @@ fn main() {
     }
     list.push_str("]\n");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
+    let adapter = root.join("src/plugin/component/preview1.wat");
+    println!("cargo::rerun-if-changed={}", adapter.display());
+    let adapter = wat::parse_file(&adapter).unwrap_or_else(|e| panic!("{e}"));
+    fs::write(out.join("preview1.wasm"), adapter).expect("cargo's output folder is writable");
     fs::write(out.join("sdk_files.rs"), list).expect("cargo's output folder is writable");
 }
 

@@ -13,8 +13,8 @@ use serde::Serialize;
 
 use crate::error::{Error, ErrorKind};
 use crate::model::Descriptor;
-use crate::plugin::build::{BuildOptions, SETUP_SCRIPT, Toolchain, build};
-use crate::plugin::component::{COMPONENT_BYTES_MAX, Inspection, inspect};
+use crate::plugin::build::{BuildOptions, SETUP_SCRIPT, Toolchain, build, replace};
+use crate::plugin::component::{COMPONENT_BYTES_MAX, Inspection, World, componentize, inspect, validate};
 use crate::plugin::scaffold::scaffold;
 
 /// What can be done with plugins.
@@ -24,6 +24,8 @@ pub enum PluginCommand {
     New(NewArgs),
     /// Build a crate into a component, and check it against the contract
     Build(BuildArgs),
+    /// Make a component of a core module that another toolchain has built
+    Componentize(ComponentizeArgs),
     /// Show what a component is, imports and exports
     Inspect(InspectArgs),
     /// Get a toolchain that can build plugins, where rustup has none
@@ -57,6 +59,22 @@ pub struct BuildArgs {
     json: bool,
 }
 
+/// `weir plugin componentize`.
+#[derive(Debug, Args)]
+pub struct ComponentizeArgs {
+    /// A core module; one that imports wasi_snapshot_preview1 gets an adapter that imports nothing but weir's log
+    module: PathBuf,
+    /// Which world it implements, where it does not say so itself
+    #[arg(long)]
+    world: Option<World>,
+    /// Where the component goes
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
 /// `weir plugin inspect`.
 #[derive(Debug, Args)]
 pub struct InspectArgs {
@@ -85,6 +103,7 @@ impl PluginCommand {
         match self {
             Self::New(args) => args.run(),
             Self::Build(args) => args.run(),
+            Self::Componentize(args) => args.run(),
             Self::Inspect(args) => args.run(),
             Self::Setup(args) => args.run(),
         }
@@ -118,6 +137,20 @@ impl BuildArgs {
         }
         let built = build(&self.dir, &options).map_err(|e| failed().help(e.remedy()).caused_by(e))?;
         show(&built.path, &built.inspection, None, self.json)
+    }
+}
+
+impl ComponentizeArgs {
+    fn run(self) -> Result<(), Error> {
+        let failed = || Error::new(ErrorKind::Plugin, format!("no plugin was made of {}", self.module.display()));
+        let module = read(&self.module)?;
+        let made = componentize(&module, self.world).and_then(|component| Ok((validate(&component)?, component)));
+        let (inspection, component) = made.map_err(|e| failed().help(e.remedy()).caused_by(e))?;
+        replace(&self.output, &component).map_err(|e| {
+            let help = "check that the folder exists and is writable";
+            failed().help(help).caused_by(e)
+        })?;
+        show(&self.output, &inspection, None, self.json)
     }
 }
 

@@ -214,7 +214,7 @@ pub fn build(dir: &Path, options: &BuildOptions) -> Result<Built, BuildError> {
     let bytes = fs::read(&module).map_err(|source| BuildError::File { verb: "read", path: module.clone(), source })?;
 
     let not_a_plugin = |source| BuildError::Component { package: package.clone(), source };
-    let component = component::componentize(&bytes).map_err(not_a_plugin)?;
+    let component = component::componentize(&bytes, None).map_err(not_a_plugin)?;
     let inspection = component::validate(&component).map_err(not_a_plugin)?;
 
     let path = options.output.clone().unwrap_or_else(|| dir.join(format!("{package}.wasm")));
@@ -276,7 +276,7 @@ fn package_name(manifest: &Path) -> Option<String> {
 }
 
 /// Writes a file so that others see the old content or the new.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut staged = path.as_os_str().to_owned();
     staged.push(format!(".{}.tmp", std::process::id()));
     let staged = PathBuf::from(staged);

@@ -6,12 +6,13 @@
 //! (WASI) is not decided here either: it is listed.
 
 mod contract;
+mod encode;
 
 use serde::Serialize;
 use wasmparser::{Parser, Validator};
-use wit_component::ComponentEncoder;
 
 pub use contract::{World, contract_files};
+pub use encode::componentize;
 
 /// The largest file that is taken for a plugin, in bytes. An interpreter with its library is 20 MB.
 pub const COMPONENT_BYTES_MAX: u64 = 256 << 20;
@@ -63,7 +64,7 @@ impl ComponentError {
         match self {
             Self::NotWasm { .. } => "give a file that `weir plugin build` wrote, or a component of another toolchain",
             Self::NoMetadata => {
-                "export an operator: `weir_sdk::export!(YourType);` in the crate's root, or build with a tool that makes components"
+                "export an operator: `weir_sdk::export!(YourType);` in the crate's root; for a module of another toolchain, `weir plugin componentize --world` says which it is"
             }
             Self::Encode(_) => {
                 "build the crate anew with one version of the SDK; a module edited after linking loses its metadata"
@@ -73,29 +74,6 @@ impl ComponentError {
             }
         }
     }
-}
-
-/// Makes a component of a core module. What is a component already comes back as it is.
-///
-/// The result is valid WebAssembly; whether it fulfils the contract says [`validate`].
-///
-/// # Errors
-///
-/// [`ComponentError::NotWasm`], [`ComponentError::NoMetadata`] and [`ComponentError::Encode`].
-pub fn componentize(module: &[u8]) -> Result<Vec<u8>, ComponentError> {
-    if Parser::is_component(module) {
-        valid(module)?;
-        return Ok(module.to_vec());
-    }
-    if !Parser::is_core_wasm(module) {
-        return Err(ComponentError::NotWasm { what: "it does not begin with the magic bytes".to_owned() });
-    }
-    valid(module)?;
-    if !has_metadata(module) {
-        return Err(ComponentError::NoMetadata);
-    }
-    let component = ComponentEncoder::default().validate(true).module(module).and_then(|mut encoder| encoder.encode());
-    component.map_err(|e| ComponentError::Encode(e.into()))
 }
 
 /// Looks into a component.
@@ -140,13 +118,6 @@ fn valid(bytes: &[u8]) -> Result<(), ComponentError> {
         Ok(_) => Ok(()),
         Err(e) => Err(ComponentError::NotWasm { what: e.to_string() }),
     }
-}
-
-/// Whether a binding generator left the description of a world in a custom section.
-fn has_metadata(module: &[u8]) -> bool {
-    Parser::new(0).parse_all(module).any(|payload| {
-        matches!(payload, Ok(wasmparser::Payload::CustomSection(section)) if section.name().starts_with("component-type"))
-    })
 }
 
 #[cfg(test)]

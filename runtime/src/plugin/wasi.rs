@@ -213,7 +213,7 @@ mod tests {
         let mut files = made::contract_with("import timers;", &format!("import timers; import {import};"));
         let worlds = files.iter_mut().find(|(name, _)| name == "worlds.wit").unwrap();
         worlds.1.push_str(package);
-        componentize(&made::module(&files, "simple-operator", true)).unwrap()
+        componentize(&made::module(&files, "simple-operator", true), None).unwrap()
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use wit_parser::decoding::{DecodedWasm, decode};
 use wit_parser::{Function, Handle, InterfaceId, Resolve, SourceMap, Type, TypeDefKind, WorldItem};
 
@@ -29,7 +29,7 @@ pub fn contract_files() -> [(&'static str, &'static str); 9] {
 }
 
 /// Which world of the contract a component exports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum World {
     /// `processor` alone: the host takes images of its memory.
@@ -142,14 +142,14 @@ enum Place {
     Elsewhere,
 }
 
-struct Contract {
+pub(super) struct Contract {
     resolve: Resolve,
     /// As `weir:plugin@0.1.0`.
     package: String,
 }
 
 impl Contract {
-    fn read() -> Self {
+    pub(super) fn read() -> Self {
         let mut sources = SourceMap::default();
         for (name, text) in contract_files() {
             sources.push_str(name, text);
@@ -160,6 +160,10 @@ impl Contract {
         let package = resolve.push_group(group).expect("the contract in wit/ resolves");
         let package = resolve.packages[package].name.to_string();
         Self { resolve, package }
+    }
+
+    pub(super) fn into_resolve(self) -> Resolve {
+        self.resolve
     }
 
     fn package_item(&self, interface: &str) -> String {

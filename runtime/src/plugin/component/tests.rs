@@ -89,7 +89,7 @@ pub(in crate::plugin) fn module(files: &[(String, String)], world: &str, metadat
 }
 
 fn problems(files: &[(String, String)], world: &str) -> Vec<String> {
-    let component = componentize(&module(files, world, true)).unwrap();
+    let component = componentize(&module(files, world, true), None).unwrap();
     match validate(&component) {
         Err(ComponentError::Contract(problems)) => problems,
         other => panic!("it should break the contract: {other:?}"),
@@ -99,7 +99,7 @@ fn problems(files: &[(String, String)], world: &str) -> Vec<String> {
 #[test]
 fn both_worlds_of_the_contract_fulfil_it() {
     for (name, world) in [("simple-operator", World::SimpleOperator), ("stateful-operator", World::StatefulOperator)] {
-        let component = componentize(&module(&contract(), name, true)).unwrap();
+        let component = componentize(&module(&contract(), name, true), None).unwrap();
         let inspection = validate(&component).unwrap();
         assert_eq!(inspection.world, Some(world));
         assert_eq!(inspection.size, component.len() as u64);
@@ -112,14 +112,14 @@ fn both_worlds_of_the_contract_fulfil_it() {
 
 #[test]
 fn a_component_is_left_as_it_is() {
-    let component = componentize(&module(&contract(), "simple-operator", true)).unwrap();
-    assert_eq!(componentize(&component).unwrap(), component);
+    let component = componentize(&module(&contract(), "simple-operator", true), None).unwrap();
+    assert_eq!(componentize(&component, None).unwrap(), component);
 }
 
 #[test]
 fn a_newer_patch_of_the_contract_is_accepted_unless_it_is_used() {
     let newer = contract_with("package weir:plugin@0.1.0;", "package weir:plugin@0.1.7;");
-    let component = componentize(&module(&newer, "stateful-operator", true)).unwrap();
+    let component = componentize(&module(&newer, "stateful-operator", true), None).unwrap();
     assert_eq!(validate(&component).unwrap().world, Some(World::StatefulOperator));
 
     let used =
@@ -211,7 +211,7 @@ fn what_no_host_offers_may_not_be_imported_but_wasi_is_listed() {
     let mut wasi = contract_with("import timers;", "import timers; import wasi:random/insecure@0.2.0;");
     let world = wasi.iter_mut().find(|(name, _)| name == "worlds.wit").unwrap();
     world.1.push_str("\npackage wasi:random@0.2.0 { interface insecure { get: func() -> u64; } }\n");
-    let component = componentize(&module(&wasi, "simple-operator", true)).unwrap();
+    let component = componentize(&module(&wasi, "simple-operator", true), None).unwrap();
     assert_eq!(validate(&component).unwrap().wasi, ["wasi:random/insecure@0.2.0"]);
 }
 
@@ -219,24 +219,24 @@ fn what_no_host_offers_may_not_be_imported_but_wasi_is_listed() {
 fn an_export_besides_the_contract_is_listed_and_tolerated() {
     let mut files = contract_with("export processor;", "export processor; export init;");
     files.push(("init.wit".into(), "package weir:plugin@0.1.0;\ninterface init { init: func(); }".into()));
-    let component = componentize(&module(&files, "simple-operator", true)).unwrap();
+    let component = componentize(&module(&files, "simple-operator", true), None).unwrap();
     assert_eq!(validate(&component).unwrap().extra_exports, ["weir:plugin/init@0.1.0"]);
 }
 
 #[test]
 fn a_module_without_metadata_and_bytes_that_are_no_wasm_are_told_apart() {
     let plain = module(&contract(), "simple-operator", false);
-    assert!(matches!(componentize(&plain), Err(ComponentError::NoMetadata)));
+    assert!(matches!(componentize(&plain, None), Err(ComponentError::NoMetadata)));
     assert!(matches!(inspect(&plain), Err(ComponentError::NoMetadata)));
     for bytes in [&b""[..], b"\0as", b"hello, world", b"\0asm\x01\0\0\0\xff"] {
-        assert!(matches!(componentize(bytes), Err(ComponentError::NotWasm { .. })), "{bytes:?}");
+        assert!(matches!(componentize(bytes, None), Err(ComponentError::NotWasm { .. })), "{bytes:?}");
         assert!(matches!(inspect(bytes), Err(ComponentError::NotWasm { .. })), "{bytes:?}");
     }
 }
 
 #[test]
 fn no_damage_to_a_component_makes_looking_at_it_panic() {
-    let component = componentize(&module(&contract(), "stateful-operator", true)).unwrap();
+    let component = componentize(&module(&contract(), "stateful-operator", true), None).unwrap();
     for position in (0..component.len()).step_by(7) {
         let mut damaged = component.clone();
         damaged[position] ^= 0x11;
