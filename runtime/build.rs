@@ -1,46 +1,58 @@
-//! Puts the Rust SDK's sources and the adapter of core modules into the binary, so that `weir plugin new` and `build` work for who has
-//! nothing else.
+//! Puts into the binary what `weir plugin new` and `build` need, so that they work for who has nothing else: the SDKs, the files of a new project
+//! in each language, and the adapter of core modules.
 //!
-//! The list is made from the folder, so it cannot fall behind it: manifest, README, sources and the contract, not tests.
+//! The lists are made from the folders, so they cannot fall behind them: manifest, README, sources and the contract, not tests.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// A language: its name, the folder of its SDK, what of it goes into a project, and the folder of the project's own files. Rust's is in
+/// `src/plugin/scaffold`.
+const LANGS: &[(&str, &str, &[&str], &str)] = &[("rust", "rust", &["Cargo.toml", "README.md", "src", "wit"], "")];
+
 fn main() {
     let root = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
-    let sdk = root.join("../sdk/rust");
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
     println!("cargo::rerun-if-changed=build.rs");
     // Whole folders, which exist: a path that does not would make cargo run this every time.
-    println!("cargo::rerun-if-changed={}", sdk.display());
+    println!("cargo::rerun-if-changed={}", root.join("../sdk").display());
     println!("cargo::rerun-if-changed={}", root.join("../wit").display());
-    let mut files = Vec::new();
-    for part in ["Cargo.toml", "README.md", "src", "wit"] {
-        collect(&sdk, Path::new(part), &mut files);
-    }
-    files.sort();
+
     let mut list = String::from("&[\n");
-    for file in &files {
-        let path = fs::canonicalize(sdk.join(file)).expect("it was found there");
-        writeln!(list, "    ({file:?}, include_str!({:?})),", path.display().to_string()).expect("a string grows");
+    for (lang, sdk, parts, template) in LANGS {
+        let sdk = root.join("../sdk").join(sdk);
+        let files = |base: &Path, parts: &[&str]| {
+            let mut files = Vec::new();
+            parts.iter().for_each(|part| collect(base, Path::new(part), &mut files));
+            files.sort();
+            let text = |file: &String| {
+                let path = fs::canonicalize(base.join(file)).expect("it was found there");
+                format!("({file:?}, include_bytes!({:?})), ", path.display().to_string())
+            };
+            files.iter().map(text).collect::<String>()
+        };
+        let template = if template.is_empty() { String::new() } else { files(&sdk.join(template), &[""]) };
+        writeln!(list, "    Files {{ lang: {lang:?}, sdk: &[{}], template: &[{template}] }},", files(&sdk, parts))
+            .expect("a string grows");
     }
     list.push_str("]\n");
-    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
+    fs::write(out.join("sdk_files.rs"), list).expect("cargo's output folder is writable");
+
     let adapter = root.join("src/plugin/component/preview1.wat");
     println!("cargo::rerun-if-changed={}", adapter.display());
     let adapter = wat::parse_file(&adapter).unwrap_or_else(|e| panic!("{e}"));
     fs::write(out.join("preview1.wasm"), adapter).expect("cargo's output folder is writable");
-    fs::write(out.join("sdk_files.rs"), list).expect("cargo's output folder is writable");
 }
 
 /// Adds the files at and below `path`, with paths as they will be in a plugin's folder.
-fn collect(sdk: &Path, path: &Path, files: &mut Vec<String>) {
-    let full = sdk.join(path);
+fn collect(base: &Path, path: &Path, files: &mut Vec<String>) {
+    let full = base.join(path);
     if full.is_dir() {
         for entry in fs::read_dir(&full).expect("the folder was found").flatten() {
-            collect(sdk, &path.join(entry.file_name()), files);
+            collect(base, &path.join(entry.file_name()), files);
         }
     } else if full.is_file() {
-        files.push(path.to_str().expect("names in the SDK are ASCII").replace('\\', "/"));
+        files.push(path.to_str().expect("names in the SDKs are UTF-8").replace('\\', "/"));
     }
 }

@@ -6,6 +6,7 @@
 
 pub mod build;
 pub mod component;
+pub mod project;
 pub mod registry;
 pub mod scaffold;
 

@@ -31,8 +31,7 @@ pub fn component(dir: &Path) -> Vec<u8> {
     }
     let target = crate::cargo_target().join("guests");
     let output = tempfile::NamedTempFile::new().expect("a temporary file").into_temp_path();
-    let options =
-        BuildOptions { output: Some(output.to_path_buf()), target_dir: Some(target), ..BuildOptions::default() };
+    let options = BuildOptions { output: Some(output.to_path_buf()), target_dir: Some(target) };
     let bytes = match build(dir, &options) {
         Ok(made) => std::fs::read(made.path).expect("the component was written just now"),
         Err(error) => panic!("guest {} does not build: {error}; {}", dir.display(), error.remedy()),

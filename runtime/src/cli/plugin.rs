@@ -13,16 +13,17 @@ use serde::Serialize;
 
 use crate::error::{Error, ErrorKind};
 use crate::model::Descriptor;
-use crate::plugin::build::{BuildOptions, SETUP_SCRIPT, Toolchain, build, replace};
+use crate::plugin::build::{BuildError, BuildOptions, SETUP_SCRIPT, build_with, builder, replace};
 use crate::plugin::component::{COMPONENT_BYTES_MAX, Inspection, World, componentize, inspect, validate};
+use crate::plugin::project::{Lang, Project};
 use crate::plugin::scaffold::scaffold;
 
 /// What can be done with plugins.
 #[derive(Debug, Subcommand)]
 pub enum PluginCommand {
-    /// Make a crate for a new plugin, with a test and a pipeline that runs it
+    /// Make a project for a new plugin, with a test and a pipeline that runs it
     New(NewArgs),
-    /// Build a crate into a component, and check it against the contract
+    /// Build a plugin's sources into a component, and check it against the contract
     Build(BuildArgs),
     /// Make a component of a core module that another toolchain has built
     Componentize(ComponentizeArgs),
@@ -37,6 +38,9 @@ pub enum PluginCommand {
 pub struct NewArgs {
     /// Its name: lower-case letters, digits and hyphens
     name: String,
+    /// What it is to be written in
+    #[arg(long, default_value = "rust")]
+    lang: Lang,
     /// The folder in which its folder is made
     #[arg(long, value_name = "DIR", default_value = ".")]
     path: PathBuf,
@@ -45,10 +49,10 @@ pub struct NewArgs {
 /// `weir plugin build`.
 #[derive(Debug, Args)]
 pub struct BuildArgs {
-    /// The folder of the crate
+    /// The folder of the sources
     #[arg(default_value = ".")]
     dir: PathBuf,
-    /// Where the component goes [default: NAME.wasm in the folder of the crate]
+    /// Where the component goes [default: NAME.wasm in that folder]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Cargo's target folder; crates that share one build their dependencies once
@@ -113,7 +117,7 @@ impl PluginCommand {
 impl NewArgs {
     fn run(self) -> Result<(), Error> {
         let dir = self.path.join(&self.name);
-        scaffold(&self.name, &dir).map_err(|e| {
+        scaffold(&self.name, self.lang, &dir).map_err(|e| {
             let error = Error::new(ErrorKind::Usage, format!("plugin {:?} was not made", self.name)).help(e.remedy());
             error.caused_by(e)
         })?;
@@ -126,16 +130,16 @@ impl NewArgs {
 
 impl BuildArgs {
     fn run(self) -> Result<(), Error> {
-        let failed = || Error::new(ErrorKind::Plugin, format!("no plugin was built from {}", self.dir.display()));
-        let mut options =
-            BuildOptions { output: self.output.clone(), target_dir: self.target_dir.clone(), toolchain: None };
-        // Without the folder the complaint is about the folder, not about a compiler that cannot be run in it.
-        if self.dir.is_dir() {
-            let toolchain = Toolchain::find(&self.dir).map_err(|e| failed().help(e.remedy()).caused_by(e))?;
-            eprintln!("building with {}", toolchain.describe());
-            options.toolchain = Some(toolchain);
-        }
-        let built = build(&self.dir, &options).map_err(|e| failed().help(e.remedy()).caused_by(e))?;
+        let options = BuildOptions { output: self.output, target_dir: self.target_dir };
+        let built = Project::open(&self.dir).map_err(BuildError::from).and_then(|project| {
+            let builder = builder(&project)?;
+            eprintln!("building with {}", builder.describe());
+            build_with(&project, builder.as_ref(), &options)
+        });
+        let built = built.map_err(|e| {
+            let error = Error::new(ErrorKind::Plugin, format!("no plugin was built from {}", self.dir.display()));
+            error.help(e.remedy()).caused_by(e)
+        })?;
         show(&built.path, &built.inspection, None, self.json)
     }
 }

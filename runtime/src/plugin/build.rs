@@ -1,35 +1,30 @@
-//! From a folder with a Rust crate to a component beside it: what `weir plugin build` does.
+//! From a folder with a plugin's sources to a component beside it: what `weir plugin build` does.
 //!
-//! Cargo does the work and speaks to the user on standard error by itself; this finds a toolchain that has the target, finds what
-//! cargo made, turns it into a component, and refuses to write one that the host would refuse. The result is put in place
+//! The tools of the language do the work and speak to the user on standard error by themselves; this finds them, makes a component of
+//! what they made, and refuses to write one that the host would refuse. The result is put in place
 //! by a rename, so a pipeline that starts meanwhile reads the old component or the new one.
 
-use std::env;
-use std::ffi::OsString;
+mod rust;
+mod tool;
+
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::ExitStatus;
 
-use serde::Deserialize;
+pub use rust::{SETUP_SCRIPT, TARGET, Toolchain};
 
 use super::component::{self, ComponentError, Inspection};
-
-/// The target of guests: no system interface at all.
-pub const TARGET: &str = "wasm32-unknown-unknown";
-
-/// The script that fills the cache with a toolchain where none can be had otherwise: `weir plugin setup`.
-pub const SETUP_SCRIPT: &str = include_str!("../../../tools/wasm-target.sh");
+use super::project::{Lang, Project, ProjectError};
 
 /// What may be chosen about a build.
 #[derive(Clone, Debug, Default)]
 pub struct BuildOptions {
-    /// Where the component goes; by default `<package>.wasm` in the crate's folder.
+    /// Where the component goes; by default `<name>.wasm` in the project's folder.
     pub output: Option<PathBuf>,
     /// Cargo's target folder; by default cargo's choice. Crates that share one compile their dependencies once.
     pub target_dir: Option<PathBuf>,
-    /// The toolchain; by default [`Toolchain::find`] looks for one.
-    pub toolchain: Option<Toolchain>,
 }
 
 /// What a build made.
@@ -39,26 +34,35 @@ pub struct Built {
     pub path: PathBuf,
     /// What it is.
     pub inspection: Inspection,
-    /// What it was built with.
-    pub toolchain: Toolchain,
 }
 
 /// Why there is no component.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// The folder holds no crate.
-    #[error("no crate in {}: it has no Cargo.toml with a [package] name", dir.display())]
-    NoCrate {
-        /// The folder.
-        dir: PathBuf,
-    },
+    /// The folder holds no plugin's sources.
+    #[error(transparent)]
+    Project(#[from] ProjectError),
     /// A program is not there.
     #[error("cannot run {program}")]
     NoProgram {
         /// Its name or path.
         program: String,
+        /// How to get it.
+        get: String,
         /// Why.
         source: io::Error,
+    },
+    /// A tool of another version than what the language needs.
+    #[error("{program} is version {found}; {needed} is needed")]
+    Version {
+        /// Its path.
+        program: PathBuf,
+        /// What it says of itself.
+        found: String,
+        /// Which versions will do.
+        needed: &'static str,
+        /// How to get one.
+        get: &'static str,
     },
     /// No toolchain for the target.
     #[error("{rustc} cannot build for {TARGET}")]
@@ -66,23 +70,25 @@ pub enum BuildError {
         /// The active compiler, with its version.
         rustc: String,
     },
-    /// Cargo failed, and has said why.
-    #[error("cargo build failed with {status}")]
-    Cargo {
+    /// A tool failed, and has said why.
+    #[error("{tool} failed with {status}")]
+    Failed {
+        /// Which.
+        tool: String,
         /// How it ended.
         status: ExitStatus,
     },
     /// The crate makes no library that could be a plugin.
-    #[error("crate {package} makes no WebAssembly module")]
+    #[error("crate {name} makes no WebAssembly module")]
     NoArtifact {
         /// Its name.
-        package: String,
+        name: String,
     },
     /// What was built is not a plugin.
-    #[error("what crate {package} makes is not a plugin")]
+    #[error("what {name} makes is not a plugin")]
     Component {
         /// Its name.
-        package: String,
+        name: String,
         /// Why not.
         source: ComponentError,
     },
@@ -102,177 +108,74 @@ impl BuildError {
     /// What to do about it.
     pub fn remedy(&self) -> String {
         match self {
-            Self::NoCrate { .. } => "name the folder of a crate; `weir plugin new NAME` makes one".to_owned(),
-            Self::NoProgram { .. } => "install Rust with rustup, or set CARGO and RUSTC".to_owned(),
+            Self::Project(error) => error.remedy().to_owned(),
+            Self::NoProgram { get, .. } => get.clone(),
+            Self::Version { get, .. } => (*get).to_owned(),
             Self::NoTarget { .. } => format!(
                 "run `rustup target add {TARGET}`; where that cannot be had, `weir plugin setup` gets a toolchain from Debian's packages"
             ),
-            Self::Cargo { .. } => "see cargo's messages above".to_owned(),
+            Self::Failed { .. } => "see its messages above".to_owned(),
             Self::NoArtifact { .. } => "put crate-type = [\"cdylib\"] under [lib] in its Cargo.toml".to_owned(),
             Self::Component { source, .. } => source.remedy().to_owned(),
             Self::File { .. } => "check that the folder exists and is writable".to_owned(),
         }
     }
+
+    fn read(path: &Path, source: io::Error) -> Self {
+        Self::File { verb: "read", path: path.to_owned(), source }
+    }
 }
 
-/// A compiler that has the target.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Toolchain {
-    /// The compiler; none for the active one.
-    pub rustc: Option<PathBuf>,
-    /// What it says about itself, as "rustc 1.95.0 (…)".
-    pub version: String,
-}
+/// The tools of a language, found and of a version that will do.
+pub trait Builder: fmt::Debug {
+    /// One line that says which they are, for people.
+    fn describe(&self) -> String;
 
-impl Toolchain {
-    /// The active compiler of a folder (`RUSTC`, else `rustc`) if it has the target, else the one that `weir plugin setup` put into
-    /// the cache.
+    /// The bytes of a core module or of a component. What the tools say goes to standard error.
     ///
     /// # Errors
     ///
-    /// [`BuildError::NoProgram`] without a compiler, [`BuildError::NoTarget`] when neither has the target.
-    pub fn find(dir: &Path) -> Result<Self, BuildError> {
-        let active = env::var_os("RUSTC").filter(|rustc| !rustc.is_empty()).unwrap_or_else(|| "rustc".into());
-        let version = version(&active, dir)?;
-        if has_target(&active, dir) {
-            return Ok(Self { rustc: None, version });
-        }
-        // Only the script's last step writes `env`: without it the folder is half-filled.
-        if let Some(folder) = cached_toolchain().filter(|folder| folder.join("env").is_file()) {
-            let rustc = folder.join("bin").join("rustc");
-            if has_target(rustc.as_os_str(), dir) {
-                let version = self::version(rustc.as_os_str(), dir)?;
-                return Ok(Self { rustc: Some(rustc), version });
-            }
-        }
-        Err(BuildError::NoTarget { rustc: version })
-    }
-
-    /// One line that says which it is, for standard error.
-    pub fn describe(&self) -> String {
-        match &self.rustc {
-            None => self.version.clone(),
-            Some(rustc) => format!("{}, from the cache ({})", self.version, rustc.display()),
-        }
-    }
+    /// [`BuildError`] when a tool fails or its result cannot be read.
+    fn build(&self, project: &Project, options: &BuildOptions) -> Result<Vec<u8>, BuildError>;
 }
 
-/// Where `tools/wasm-target.sh` puts a toolchain.
-fn cached_toolchain() -> Option<PathBuf> {
-    let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let weir = set("WEIR_CACHE")
-        .or_else(|| set("XDG_CACHE_HOME").map(|cache| cache.join("weir")))
-        .or_else(|| set("HOME").map(|home| home.join(".cache").join("weir")))?;
-    std::path::absolute(weir.join("wasm-toolchain")).ok()
-}
-
-fn version(rustc: &std::ffi::OsStr, dir: &Path) -> Result<String, BuildError> {
-    let output = Command::new(rustc).arg("-V").current_dir(dir).stderr(Stdio::inherit()).output();
-    let failed = |source| BuildError::NoProgram { program: rustc.to_string_lossy().into_owned(), source };
-    let output = output.map_err(failed)?;
-    if !output.status.success() {
-        return Err(failed(io::Error::other(format!("`-V` ended with {}", output.status))));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-}
-
-/// Whether the standard library for the target lies where the compiler looks for it.
-fn has_target(rustc: &std::ffi::OsStr, dir: &Path) -> bool {
-    let output = Command::new(rustc).args(["--print", "target-libdir", "--target", TARGET]).current_dir(dir).output();
-    let Ok(output) = output else { return false };
-    let folder = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
-    let Ok(entries) = fs::read_dir(folder) else { return false };
-    entries.flatten().any(|entry| {
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        name.starts_with("libstd-") && name.ends_with(".rlib")
+/// Finds the tools for a project.
+///
+/// # Errors
+///
+/// [`BuildError::NoProgram`], [`BuildError::Version`] and [`BuildError::NoTarget`], with what to do about it.
+pub fn builder(project: &Project) -> Result<Box<dyn Builder>, BuildError> {
+    Ok(match project.lang {
+        Lang::Rust => Box::new(Toolchain::find(&project.dir)?),
     })
 }
 
-/// Builds the crate in a folder and writes its component.
-///
-/// Cargo's progress and messages go to standard error. It honours `CARGO`, `RUSTC` and whatever cargo itself honours.
+/// Builds the project in a folder and writes its component.
 ///
 /// # Errors
 ///
 /// [`BuildError`]; then no file was written.
 pub fn build(dir: &Path, options: &BuildOptions) -> Result<Built, BuildError> {
-    let manifest = dir.join("Cargo.toml");
-    let package = package_name(&manifest).ok_or_else(|| BuildError::NoCrate { dir: dir.to_owned() })?;
-    let manifest = fs::canonicalize(&manifest).map_err(|source| BuildError::File {
-        verb: "read",
-        path: manifest.clone(),
-        source,
-    })?;
-    let toolchain = match &options.toolchain {
-        Some(toolchain) => toolchain.clone(),
-        None => Toolchain::find(dir)?,
-    };
+    let project = Project::open(dir)?;
+    let builder = builder(&project)?;
+    build_with(&project, builder.as_ref(), options)
+}
 
-    let module = run_cargo(dir, &manifest, &toolchain, options.target_dir.as_deref())?
-        .ok_or_else(|| BuildError::NoArtifact { package: package.clone() })?;
-    let bytes = fs::read(&module).map_err(|source| BuildError::File { verb: "read", path: module.clone(), source })?;
-
-    let not_a_plugin = |source| BuildError::Component { package: package.clone(), source };
-    let component = component::componentize(&bytes, None).map_err(not_a_plugin)?;
+/// The same with tools that were found.
+///
+/// # Errors
+///
+/// [`BuildError`]; then no file was written.
+pub fn build_with(project: &Project, builder: &dyn Builder, options: &BuildOptions) -> Result<Built, BuildError> {
+    let bytes = builder.build(project, options)?;
+    let name = &project.name;
+    let not_a_plugin = |source| BuildError::Component { name: name.clone(), source };
+    let component = component::componentize(&bytes, project.world).map_err(not_a_plugin)?;
     let inspection = component::validate(&component).map_err(not_a_plugin)?;
 
-    let path = options.output.clone().unwrap_or_else(|| dir.join(format!("{package}.wasm")));
+    let path = options.output.clone().unwrap_or_else(|| project.dir.join(format!("{name}.wasm")));
     replace(&path, &component).map_err(|source| BuildError::File { verb: "write", path: path.clone(), source })?;
-    Ok(Built { path, inspection, toolchain })
-}
-
-/// One line of cargo's JSON messages, as far as it matters here.
-#[derive(Deserialize)]
-struct Message {
-    reason: String,
-    #[serde(default)]
-    manifest_path: PathBuf,
-    #[serde(default)]
-    filenames: Vec<PathBuf>,
-}
-
-/// Runs cargo; the module that the crate at `manifest` made, if it made one.
-fn run_cargo(
-    dir: &Path,
-    manifest: &Path,
-    toolchain: &Toolchain,
-    target_dir: Option<&Path>,
-) -> Result<Option<PathBuf>, BuildError> {
-    let cargo: OsString = env::var_os("CARGO").filter(|cargo| !cargo.is_empty()).unwrap_or_else(|| "cargo".into());
-    let failed = |source| BuildError::NoProgram { program: cargo.to_string_lossy().into_owned(), source };
-    let mut command = Command::new(&cargo);
-    command.args(["build", "--lib", "--release", "--target", TARGET, "--message-format", "json-render-diagnostics"]);
-    command.arg("--manifest-path").arg(manifest).current_dir(dir);
-    if let Some(target_dir) = target_dir {
-        // Cargo is run in another folder than ours.
-        command.arg("--target-dir").arg(std::path::absolute(target_dir).map_err(failed)?);
-    }
-    if let Some(rustc) = &toolchain.rustc {
-        command.env("RUSTC", rustc);
-    }
-    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().map_err(failed)?;
-    if !output.status.success() {
-        return Err(BuildError::Cargo { status: output.status });
-    }
-    Ok(module_among(&output.stdout, manifest))
-}
-
-/// The WebAssembly file among cargo's messages that belongs to a crate.
-fn module_among(messages: &[u8], manifest: &Path) -> Option<PathBuf> {
-    messages
-        .split(|byte| *byte == b'\n')
-        .filter_map(|line| serde_json::from_slice::<Message>(line).ok())
-        .filter(|message| message.reason == "compiler-artifact" && message.manifest_path == manifest)
-        .flat_map(|message| message.filenames)
-        .find(|file| file.extension().is_some_and(|extension| extension == "wasm"))
-}
-
-/// The name of the package in a manifest; none if there is no manifest or no package in it.
-fn package_name(manifest: &Path) -> Option<String> {
-    let text = fs::read_to_string(manifest).ok()?;
-    let value = toml_span::parse(&text).ok()?;
-    value.pointer("/package/name")?.as_str().map(str::to_owned)
+    Ok(Built { path, inspection })
 }
 
 /// Writes a file so that others see the old content or the new.
@@ -291,29 +194,6 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_module_is_found_among_messages_of_other_crates_and_lines_that_are_no_json() {
-        let messages = br#"{"reason":"compiler-artifact","manifest_path":"/dep/Cargo.toml","filenames":["/t/dep.wasm"]}
-warning: not json
-{"reason":"build-script-executed","package_id":"x"}
-{"reason":"compiler-artifact","manifest_path":"/mine/Cargo.toml","filenames":["/t/mine.rlib","/t/mine.wasm"]}
-{"reason":"build-finished","success":true}"#;
-        assert_eq!(module_among(messages, Path::new("/mine/Cargo.toml")), Some("/t/mine.wasm".into()));
-        assert_eq!(module_among(messages, Path::new("/other/Cargo.toml")), None);
-    }
-
-    #[test]
-    fn a_folder_without_a_package_is_no_crate() {
-        let dir = tempfile::tempdir().unwrap();
-        for manifest in [None, Some("[workspace]\nmembers = []\n"), Some("not toml")] {
-            if let Some(text) = manifest {
-                fs::write(dir.path().join("Cargo.toml"), text).unwrap();
-            }
-            let error = build(dir.path(), &BuildOptions::default()).unwrap_err();
-            assert!(matches!(error, BuildError::NoCrate { .. }), "{error}");
-        }
-    }
 
     #[test]
     fn a_file_is_replaced_whole_and_nothing_is_left_when_that_fails() {
