@@ -15,8 +15,7 @@ fn main() {
     let root = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
     println!("cargo::rerun-if-changed=build.rs");
-    // Whole folders, which exist: a path that does not would make cargo run this every time.
-    println!("cargo::rerun-if-changed={}", root.join("../sdk").display());
+    // Each exists: a path that does not would make cargo run this every time.
     println!("cargo::rerun-if-changed={}", root.join("../wit").display());
 
     let mut list = String::from("&[\n");
@@ -24,7 +23,10 @@ fn main() {
         let sdk = root.join("../sdk").join(sdk);
         let files = |base: &Path, parts: &[&str]| {
             let mut files = Vec::new();
-            parts.iter().for_each(|part| collect(base, Path::new(part), &mut files));
+            for part in parts {
+                println!("cargo::rerun-if-changed={}", base.join(part).display());
+                collect(base, Path::new(part), &mut files);
+            }
             files.sort();
             let text = |file: &String| {
                 let path = fs::canonicalize(base.join(file)).expect("it was found there");
