@@ -60,6 +60,23 @@ export class Column {
     return this.#binary.slice(offsets[row], offsets[row + 1]);
   }
 
+  /** All rows as binary strings; null for those that have none. */
+  binaries() {
+    const { offsets, nulls } = this;
+    const binary = (this.#binary ??= toBinary(this.bytes));
+    const rows = [];
+    let from = 0;
+    for (let row = 1; row < offsets.length; row++) {
+      const to = offsets[row];
+      rows.push(binary.slice(from, to));
+      from = to;
+    }
+    for (let row = 0; row < nulls.length << 3; row++) {
+      if ((nulls[row >> 3] & (1 << (row & 7))) !== 0) rows[row] = null;
+    }
+    return rows;
+  }
+
   /** A row as text, decoded from UTF-8; null where it has none. */
   text(row) {
     const binary = this.binary(row);

@@ -56,10 +56,13 @@ export class KeyedState {
 
   /** The value of a key, to be changed; one that has none gets what `initial` makes. */
   value(key) {
-    const binary = binaryOf(key);
+    // Of a record, and that is most, the key is at hand: this is asked for every one.
+    const known = key?.keyBinary;
+    const binary = typeof known === "string" ? known : binaryOf(key);
     const entry = this.#entries.get(binary);
     if (entry !== undefined) {
-      this.#touch(entry);
+      this.#dirty[entry.place] = 1;
+      if (this.#pending !== null) this.#touch(entry);
       return entry.value;
     }
     if (this.#initial === undefined) {
