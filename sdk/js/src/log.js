@@ -72,7 +72,7 @@ export function describe(error) {
     .split("\n")
     .map((line) => line.trim())
     .filter((line) => line.startsWith("at "));
-  const where = frames.length > 0 ? ` (${frames.slice(0, 12).join("; ")})` : "";
+  const where = frames.length > 0 ? ` (${frames.slice(0, 6).join("; ")})` : "";
   const cause = error.cause === undefined ? "" : `; caused by ${describe(error.cause)}`;
   return `${error.name}: ${error.message}${where}${cause}`;
 }

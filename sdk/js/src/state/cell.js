@@ -1,6 +1,5 @@
 // One value that belongs to no key: of this subtask alone, or the same for all.
 
-import { copy } from "./codec.js";
 import { json } from "./codecs.js";
 import { corrupt } from "./chunk.js";
 
@@ -44,14 +43,14 @@ export class Cell {
 
   beginCut(pending) {
     this.#dirty = false;
-    this.#cut = pending && this.#exists ? copy(this.#codec.encode(this.#value)) : undefined;
+    this.#cut = pending && this.#exists ? JSON.stringify(this.#codec.encode(this.#value)) : undefined;
   }
 
   *write(to) {
     if (this.#cut === undefined) return;
-    const encoded = this.#cut;
+    const text = this.#cut;
     this.#cut = undefined;
-    yield* to.line(this.name, this.kind, [encoded], 1);
+    yield* to.line(this.name, this.kind, [text]);
   }
 
   endCut() {

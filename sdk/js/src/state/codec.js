@@ -1,10 +1,5 @@
 // What is done with encoded values: they are JSON.
 
-/** A copy of what a codec gave, which later changes of the value do not reach. */
-export function copy(encoded) {
-  return typeof encoded === "object" && encoded !== null ? JSON.parse(JSON.stringify(encoded)) : encoded;
-}
-
 /** In what JSON would change an encoded value, as a sentence; null if it comes back as it is. */
 export function loss(encoded, at = "the value") {
   switch (typeof encoded) {

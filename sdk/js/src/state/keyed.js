@@ -1,10 +1,10 @@
 // A value for each key: `KeyedState`, the collection that most operators need.
 
-import { copy } from "./codec.js";
-import { json } from "./codecs.js";
-import { corrupt } from "./chunk.js";
-import { binaryOf } from "./key.js";
 import { exactGroupBits } from "../batch.js";
+import { decode } from "../bytes.js";
+import { corrupt } from "./chunk.js";
+import { json } from "./codecs.js";
+import { binaryOf } from "./key.js";
 
 /** How many entries go into a line: enough to be cheap, few enough to be far from the size of a chunk. */
 const LINE_ENTRIES = 128;
@@ -126,8 +126,14 @@ export class KeyedState {
     const { place } = entry;
     this.#dirty[place] = 1;
     if (this.#pending !== null && this.#pending[place] !== 0 && entry.saved === undefined && entry.born <= this.#cut()) {
-      entry.saved = copy(this.#codec.encode(entry.value));
+      entry.saved = this.#text(entry);
     }
+  }
+
+  #text(entry) {
+    const text = JSON.stringify(this.#codec.encode(entry.value));
+    if (text !== undefined) return text;
+    throw new TypeError(`state ${JSON.stringify(this.name)} of key ${JSON.stringify(decode(entry.key))} is undefined, which JSON cannot hold: delete the key`);
   }
 
   #cut() {
@@ -165,11 +171,8 @@ export class KeyedState {
     keys.sort();
     const entries = keys.map((key) => gone.get(key) ?? group.get(key));
     for (let at = 0; at < entries.length; at += LINE_ENTRIES) {
-      const items = [];
-      for (const entry of entries.slice(at, at + LINE_ENTRIES)) {
-        items.push(entry.key, entry.saved !== undefined ? entry.saved : this.#codec.encode(entry.value));
-      }
-      yield* to.line(this.name, this.kind, items, 2);
+      const items = entries.slice(at, at + LINE_ENTRIES).map((entry) => `${JSON.stringify(entry.key)},${entry.saved ?? this.#text(entry)}`);
+      yield* to.line(this.name, this.kind, items);
     }
     this.#forget(place, entries);
   }

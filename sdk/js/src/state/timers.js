@@ -154,7 +154,7 @@ export class EventTimers {
     const items = this.#cut[place];
     this.#cut[place] = null;
     for (let at = 0; at < items.length; at += 2 * LINE_TIMERS) {
-      yield* to.line(this.name, this.kind, items.slice(at, at + 2 * LINE_TIMERS), 2);
+      yield* to.line(this.name, this.kind, [JSON.stringify(items.slice(at, at + 2 * LINE_TIMERS)).slice(1, -1)]);
     }
   }
 
