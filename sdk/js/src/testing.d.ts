@@ -36,15 +36,15 @@ export interface Options<Config> {
 }
 
 /** An operator with a host around it. */
-export class Harness<O extends Operator<Config>, Config = any> {
+export class Harness<O extends Operator<any>> {
   /** Opens an operator. Throws what its constructor throws, and a `Failure` for a configuration that its schema refuses. */
-  constructor(Type: new (config: Config, task: TaskInfo) => O, options?: Options<Config>);
+  constructor(Type: new (config: any, task: TaskInfo) => O, options?: Options<O["config"]>);
   /** Opens an operator and lets it take over a checkpoint, or its part of the checkpoints of all subtasks of an earlier run. */
-  static restore<O extends Operator<Config>, Config = any>(
-    Type: new (config: Config, task: TaskInfo) => O,
+  static restore<O extends Operator<any>>(
+    Type: new (config: any, task: TaskInfo) => O,
     checkpoints: Checkpoint | Checkpoint[],
-    options?: Options<Config>,
-  ): Harness<O, Config>;
+    options?: Options<O["config"]>,
+  ): Harness<O>;
   /** The operator itself, for looking into it. */
   readonly operator: O;
   readonly task: TaskInfo;
@@ -72,6 +72,6 @@ export class Harness<O extends Operator<Config>, Config = any> {
   beginSnapshot(mode?: "full" | "incremental"): void;
   /** One step: after `chunks` chunks the operator is asked to stop. */
   snapshotStep(chunks?: number): "done" | "more";
-  /** The last snapshot that was done, as it would be restored. */
-  readonly checkpoint: Checkpoint | null;
+  /** The last snapshot that was done, as it would be restored. Throws if there is none. */
+  readonly checkpoint: Checkpoint;
 }

@@ -167,6 +167,7 @@ export class Harness {
 
   /** The last snapshot that was done, as it would be restored. */
   get checkpoint() {
+    if (this.#checkpoint === null) throw new Error("there is no checkpoint yet: take a snapshot until it is done");
     return this.#checkpoint;
   }
 
