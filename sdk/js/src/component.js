@@ -44,9 +44,12 @@ export function component(Type, imports) {
   }
 
   function goOn() {
-    const { done } = rest.next();
-    if (done) rest = null;
-    return done ? "done" : "more";
+    const steps = rest;
+    // Done, or failed: either way there is nothing left of it.
+    rest = null;
+    if (steps.next().done) return "done";
+    rest = steps;
+    return "more";
   }
 
   function data(name, run) {
@@ -73,7 +76,12 @@ export function component(Type, imports) {
       if (rest === null) return data("resume", () => operator.resume(out));
       return call("resume", () => {
         out.begin();
-        return goOn();
+        try {
+          return goOn();
+        } catch (error) {
+          if (!(error instanceof Failure) || error.kind !== "retry") throw error;
+          throw Failure.fatal(`${error.message} (a generator that has yielded cannot be tried again: fail before its first yield)`);
+        }
       });
     },
   };

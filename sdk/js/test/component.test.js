@@ -61,6 +61,21 @@ test("a generator yields to the host and goes on where it was", () => {
   assert.deepEqual(harness.take(0).map((one) => one.value), ["1", "1", "2", "2"]);
 });
 
+test("a generator that fails may be tried again before its first yield, and not after it", () => {
+  let at = 0;
+  const harness = process(function* () {
+    if (at === 0) throw Failure.retry("first");
+    yield;
+    if (at === 1) throw Failure.retry("second");
+  });
+  const fails = (kind) => (error) => error instanceof Failure && error.payload.kind === kind;
+  assert.throws(() => harness.process(0, [row("a", "1")]), fails("retry"));
+  at = 1;
+  assert.throws(() => harness.process(0, [row("a", "1")]), fails("fatal"));
+  at = 2;
+  harness.process(0, [row("a", "1")]);
+});
+
 test('an operator that returns "more" is resumed until it is done', () => {
   let left = 3;
   const harness = new Harness(operator({ process: () => "more", resume: () => (--left > 0 ? "more" : "done") }));
