@@ -1,6 +1,7 @@
 //! What the scenario tests share: the binary and the plugins, built once; pipelines in folders of their own; a reader of
 //! published output that is as strict as a reader can be.
 
+pub mod gate;
 pub mod guests;
 pub mod job;
 pub mod s3;

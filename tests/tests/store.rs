@@ -1,7 +1,7 @@
 //! Stores: the conformance suite over every kind of store, real S3 servers among them; what a store must be refused for; and a
 //! whole job whose checkpoints and output are in one.
 //!
-//! The servers that others wrote are programs. Where they are is said by `WEIR_S3S_FS` and `WEIR_MOTO_SERVER`; `.ci/run` installs
+//! The servers that others wrote are programs. Where they are is said by `WEIR_S3S_FS`, `WEIR_MOTO_SERVER` and `WEIR_NANIO`; `.ci/run` installs
 //! them. Where nobody says it their tests are left out, with a line that says so, and on CI that is a failure.
 
 #![allow(clippy::unwrap_used)] // All of it is tests, also what is not in a function of its own.
@@ -23,6 +23,7 @@ use object_store::throttle::{ThrottleConfig, ThrottledStore};
 use weir::checkpoint::{Begun, EntryKind, Start, Store, begin, history};
 use weir::clock::Clock;
 use weir::storage::{StoreOptions, open};
+use weir_tests::gate::Gate;
 use weir_tests::job::store::{Fate as StoreFate, FaultyStore, Verb};
 use weir_tests::s3::{Fate, Manners, S3Server};
 use weir_tests::store_suite::{self, Objects};
@@ -93,10 +94,11 @@ fn a_server_that_often_fails_before_it_does_anything_keeps_every_promise() {
     run(store_suite::all(&at(&server.endpoint(), "s3://bucket")));
 }
 
-/// A program that serves S3, and its folder.
+/// A program that serves S3, and its folder, behind a gate: both look whether an object exists and write it later, and of several
+/// who create it at once more than one may win.
 struct Server {
     child: Child,
-    endpoint: String,
+    gate: Gate,
     _root: tempfile::TempDir,
 }
 
@@ -129,12 +131,14 @@ impl Server {
         let port = free_port();
         let child = Command::new(program)
             .args(arguments(port, root.path()))
+            .env("NANIO_ACCESS_KEY", "key")
+            .env("NANIO_SECRET_KEY", "secret")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .unwrap_or_else(|e| panic!("{}: {e}", program.display()));
-        let mut server = Self { child, endpoint: format!("http://127.0.0.1:{port}"), _root: root };
+        let mut server = Self { child, gate: Gate::before(port), _root: root };
         for _ in 0..600 {
             assert!(server.child.try_wait().unwrap().is_none(), "{} has ended", program.display());
             if TcpStream::connect(("127.0.0.1", port)).is_ok() {
@@ -169,6 +173,15 @@ impl Server {
             ["-H", "127.0.0.1", "-p", &port].map(OsString::from).into()
         }))
     }
+
+    fn nanio() -> Option<Self> {
+        let program = program("WEIR_NANIO")?;
+        Some(Self::start(&program, |port, root| {
+            let port = port.to_string();
+            let arguments = ["serve", "--host", "127.0.0.1", "--port", &port, "--data-dir"].map(OsString::from);
+            arguments.into_iter().chain([root.into()]).collect()
+        }))
+    }
 }
 
 /// Waits for something that nobody tells.
@@ -180,15 +193,27 @@ fn pause(time: Duration) {
 #[test]
 fn s3s_fs_keeps_every_promise_and_a_job_on_it_is_exact_however_often_it_is_killed() {
     let Some(server) = Server::s3s_fs() else { return };
-    run(store_suite::all(&at(&server.endpoint, "s3://bucket/suite-of-weir")));
-    killed_job(&server.endpoint, ANONYMOUS);
+    run(store_suite::all(&at(&server.gate.endpoint(), "s3://bucket/suite-of-weir")));
+    killed_job(&server.gate.endpoint(), ANONYMOUS);
 }
 
 #[test]
 fn moto_keeps_every_promise_and_a_job_on_it_is_exact_however_often_it_is_killed() {
     let Some(server) = Server::moto() else { return };
-    run(store_suite::all(&at_with_key(&server.endpoint)));
-    killed_job(&server.endpoint, &["allow_http", "region"]);
+    run(store_suite::all(&at_with_key(&server.gate.endpoint())));
+    killed_job(&server.gate.endpoint(), &["allow_http", "region"]);
+}
+
+/// A server that others wrote, and that ignores the condition of a creation.
+#[test]
+fn nanio_creates_what_exists_and_is_refused_by_name_with_the_remedy() {
+    let Some(server) = Server::nanio() else { return };
+    let folder = folder(&pipeline(&server.gate.endpoint(), &["allow_http", "region"]));
+    let (code, _, stderr) = weir(folder.path(), &["run", "--quiet", "pipeline.toml"]);
+    assert_eq!(code, 5, "{stderr}");
+    for said in ["s3://bucket/weir", "create-if-absent", "Amazon S3"] {
+        assert!(stderr.contains(said), "{said}: {stderr}");
+    }
 }
 
 #[test]

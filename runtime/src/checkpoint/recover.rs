@@ -133,6 +133,8 @@ async fn put_claim(store: &JobStore, seq: u64, claim: Claim) -> Result<Created, 
 
 /// The restore point of a log, and the highest epoch that it knows.
 pub(crate) struct Point {
+    /// The entry that it is in.
+    pub(crate) seq: u64,
     pub(crate) base: Option<Base>,
     pub(crate) last_epoch: Epoch,
 }
@@ -143,9 +145,9 @@ pub(crate) async fn restore_point(store: &JobStore, span: Span) -> Result<Option
         let Some(entry) = store.read_in_span(seq).await? else { return Ok(None) };
         let point = match (decide::look(entry.body.fact()), entry.body) {
             (Look::Here, Body::Checkpoint(manifest)) => {
-                Point { last_epoch: manifest.epoch, base: Some(Base { manifest, committed: false }) }
+                Point { seq, last_epoch: manifest.epoch, base: Some(Base { manifest, committed: false }) }
             }
-            (Look::Base, Body::Claim(claim)) => Point { base: claim.base, last_epoch: claim.last_epoch },
+            (Look::Base, Body::Claim(claim)) => Point { seq, base: claim.base, last_epoch: claim.last_epoch },
             _ => continue,
         };
         return Ok(Some(point));
@@ -287,7 +289,7 @@ async fn again(
         // A tip that cannot be read stops everything but a start from elsewhere.
         Err(CheckpointError::Damaged { .. } | CheckpointError::Missing { .. }) if from.is_some() => {
             is_unreadable = true;
-            Point { base: None, last_epoch: Epoch(0) }
+            Point { seq: 0, base: None, last_epoch: Epoch(0) }
         }
         Err(error) => return Err(error),
     };

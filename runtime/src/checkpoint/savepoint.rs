@@ -11,7 +11,7 @@ use super::error::CheckpointError;
 use super::log::{Body, Claim, PIN, READ_ATTEMPTS_MAX, Span, encode_pin};
 use super::manifest::Manifest;
 use super::objects::{Created, JobStore, OBJECT_BYTES_MAX, Store, check_name};
-use super::recover::{OWN_PINS, contended, is_spent_pin, look_at};
+use super::recover::{OWN_PINS, contended, is_spent_pin, look_at, restore_point};
 use crate::model::{Epoch, NodeName};
 
 /// A savepoint.
@@ -82,18 +82,10 @@ struct Tip {
 
 /// The restore point and its entry. None: the log was collected meanwhile; none in it: there is no checkpoint.
 async fn tip(store: &JobStore, span: Span) -> Result<Option<Option<Tip>>, CheckpointError> {
-    for seq in (span.boundary + 1..=span.tip).rev() {
-        let Some(entry) = store.read_in_span(seq).await? else { return Ok(None) };
-        let (manifest, committed) = match entry.body {
-            Body::Void => continue,
-            Body::Checkpoint(manifest) => (*manifest, false),
-            Body::Claim(Claim { base: Some(base), .. }) => (*base.manifest, base.committed),
-            Body::Claim(Claim { base: None, .. }) => return Ok(Some(None)),
-        };
-        let committed = committed || store.is_committed(manifest.epoch).await?;
-        return Ok(Some(Some(Tip { manifest, committed, seq })));
-    }
-    Ok(Some(None))
+    let Some(point) = restore_point(store, span).await? else { return Ok(None) };
+    let Some(base) = point.base else { return Ok(Some(None)) };
+    let committed = base.committed || store.is_committed(base.manifest.epoch).await?;
+    Ok(Some(Some(Tip { manifest: *base.manifest, committed, seq: point.seq })))
 }
 
 /// Pins a committed checkpoint that is in entry `seq` of the log, as itself or as the base of a claim.

@@ -176,13 +176,14 @@ impl SegmentSet {
         self.0.extend(written.iter().enumerate().filter(stays).map(|(_, segment)| segment.clone()));
     }
 
-    /// Whether the deltas outweigh the bases, or the list has become long: then the next snapshot should be full.
+    /// Whether there is far more of deltas than of bases, or the list has become long: then the next snapshot should be full. Guests that fold by themselves,
+    /// a key group now and one then, do it before that.
     pub fn wants_full(&self) -> bool {
         let (mut bases, mut deltas) = (0, 0);
         for segment in &self.0 {
             *if segment.kind == SegmentKind::Base { &mut bases } else { &mut deltas } += segment.bytes;
         }
-        deltas > bases || self.0.len() > FOLD_ABOVE
+        deltas / 2 > bases || self.0.len() > FOLD_ABOVE
     }
 
     /// Puts other chunks with the same content in the place of those of some references, by their places in the list.

@@ -13,7 +13,7 @@ use super::context::Seen;
 use super::pace::Pace;
 use super::report::{CutTimings, Event, Progress};
 use super::schedule::{Op, Segment};
-use super::stage::Chain;
+use super::stage::{Chain, next_before};
 use crate::checkpoint::SubtaskEntry;
 use crate::connector::{Polled, Source};
 use crate::metrics::NodeMetrics;
@@ -128,18 +128,8 @@ impl SourceTask {
 
     /// The next barrier, if one comes within the pause and before a snapshot can go on. In it: none if nobody can send one any more.
     async fn wait(&mut self, pause: Option<Duration>) -> Option<Option<Barrier>> {
-        let is_writing = self.chain.is_writing();
-        if is_writing {
-            // Others have work to do, too.
-            tokio::task::yield_now().await;
-        }
-        let room = self.chain.room();
-        tokio::select! {
-            biased;
-            barrier = self.barriers.recv() => Some(barrier),
-            () = room, if is_writing => None,
-            () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => None,
-        }
+        let (is_writing, room) = (self.chain.is_writing(), self.chain.room());
+        next_before(is_writing, room, pause, self.barriers.recv()).await
     }
 
     /// Polls once and hands on what came. Says how long to wait if nothing did.

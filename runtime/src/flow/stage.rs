@@ -418,6 +418,25 @@ impl Chain {
     }
 }
 
+/// What comes next; nothing if the pause is over before, or if there is [`Chain::room`] for a snapshot that is being written.
+pub(super) async fn next_before<T>(
+    is_writing: bool,
+    room: impl Future<Output = ()>,
+    pause: Option<Duration>,
+    next: impl Future<Output = T>,
+) -> Option<T> {
+    if is_writing {
+        // Others have work to do, too.
+        tokio::task::yield_now().await;
+    }
+    tokio::select! {
+        biased;
+        next = next => Some(next),
+        () = room, if is_writing => None,
+        () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => None,
+    }
+}
+
 /// Which export is called.
 #[derive(Clone, Copy, Debug)]
 pub enum OperatorCall<'a> {

@@ -10,7 +10,7 @@ use super::TaskError;
 use super::channel::Receiver;
 use super::schedule::{Op, Segment};
 use super::source::micros_until;
-use super::stage::Chain;
+use super::stage::{Chain, next_before};
 use crate::model::Element;
 
 /// A chain that reads channels.
@@ -134,18 +134,8 @@ impl InboxTask {
     /// The next element, or nothing if an operator is to be woken first or a snapshot can go on.
     async fn wait(&mut self) -> Option<Result<(usize, Element), TaskError>> {
         let pause = self.chain.wake_at().map(|at| micros_until(at, self.chain.context.clock.now()));
-        let is_writing = self.chain.is_writing();
-        if is_writing {
-            // Others have work to do, too.
-            tokio::task::yield_now().await;
-        }
-        let room = self.chain.room();
-        tokio::select! {
-            biased;
-            next = poll_fn(|cx| self.poll_next(cx)) => Some(next),
-            () = room, if is_writing => None,
-            () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => None,
-        }
+        let (is_writing, room) = (self.chain.is_writing(), self.chain.room());
+        next_before(is_writing, room, pause, poll_fn(|cx| self.poll_next(cx))).await
     }
 
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<(usize, Element), TaskError>> {

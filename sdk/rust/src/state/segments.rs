@@ -14,6 +14,9 @@ use crate::snapshot::{Chunk, Scope, SegmentKind, SnapshotReader, SnapshotWriter}
 /// that not all groups are at once.
 const DELTA_CHUNKS: u32 = 128;
 
+/// Into so many different shares of their base the limits of the groups' deltas are spread.
+const SHARES: u64 = 128;
+
 /// The part of a snapshot that a collection has to write for one key group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plan {
@@ -108,8 +111,8 @@ struct Open {
 /// }
 /// ```
 ///
-/// A key group is written whole when the changes that are stored since it last was outweigh it, or are many; else only its changes
-/// are. What a restore has to read stays in proportion to the state.
+/// A key group is written whole when the changes that are stored since it last was come near its own size, or are many, not all groups at
+/// the same time; else only its changes are. What a restore has to read stays in proportion to the state.
 #[derive(Debug)]
 pub struct Segments {
     groups: Groups,
@@ -285,6 +288,12 @@ impl Stored {
         }
     }
 
+    /// How many bytes of deltas a group may have: between a half and one and a half times its base, another share for each group. Else groups that
+    /// change alike would all be written whole in the same snapshot.
+    fn delta_bytes_max(&self, group: usize) -> u64 {
+        self.base_bytes / 2 + self.base_bytes / SHARES * (group as u64 % SHARES)
+    }
+
     /// What to write of a group. Decided by what the state is and what is stored of it alone.
     fn plan(&self, group: usize, full: bool, weight: Weight) -> Plan {
         let long = self.delta_chunks > DELTA_CHUNKS + group as u32 % DELTA_CHUNKS;
@@ -293,7 +302,7 @@ impl Stored {
             _ if full => Plan::Base,
             Weight { changed: 0, .. } => Plan::Keep,
             Weight { live, changed } if changed >= live => Plan::Base,
-            _ if self.base_bytes == 0 || self.delta_bytes > self.base_bytes || long => Plan::Base,
+            _ if self.base_bytes == 0 || self.delta_bytes > self.delta_bytes_max(group) || long => Plan::Base,
             _ => Plan::Delta,
         }
     }

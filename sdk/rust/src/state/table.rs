@@ -34,6 +34,9 @@ const DEAD: u32 = 1 << 6;
 const NEW: u32 = 1 << 7;
 const STAMP_SHIFT: u32 = 8;
 
+/// So many places are sorted in passes over them, in a time that grows with their number only: a snapshot's step must not stop the stream.
+const RADIX_MIN: usize = 1024;
+
 /// Aligned so that one with a value of up to eight bytes, which then takes 32, never lies across two cache lines: that would be a second
 /// access to memory for every other record.
 #[repr(align(32))]
@@ -533,7 +536,11 @@ impl<V: State> Table<V> {
 
     /// Sorts by tag, and where tags are equal, which is rare, by key.
     fn sort(&self, order: &mut [u64], cut: Option<&Cut>) {
-        order.sort_unstable();
+        if order.len() < RADIX_MIN {
+            order.sort_unstable();
+        } else {
+            radsort::sort_by_key(order, |place| (place >> 32) as u32);
+        }
         let mut at = 0;
         while let Some(next) = order.get(at + 1) {
             if order[at] >> 32 != next >> 32 {
@@ -638,8 +645,11 @@ impl<V: State> Table<V> {
     fn order(&self, cut: &Cut, generation: Generation) -> Order {
         let mut order = Order { gone: Vec::new(), live: Vec::new(), next: 0 };
         if cut.base {
-            let unchanged = |index: &u32| self.entries[*index as usize].stamp() != generation;
-            order.live.extend(self.indices().filter(unchanged).map(|index| self.sort_key(index)));
+            // The slots say it without a look at the entries, which take far more memory.
+            let mut is_dirty = vec![false; self.entries.len()];
+            self.dirty.iter().for_each(|index| is_dirty[*index as usize] = true);
+            let places = self.slots.iter().filter(|slot| **slot != 0).map(|slot| slot - 1);
+            order.live.extend(places.filter(|place| !is_dirty[*place as u32 as usize]));
         } else {
             for index in &cut.touched {
                 let entry = &self.entries[*index as usize];
@@ -759,6 +769,37 @@ mod tests {
         let mut expected: Vec<usize> = (1..200).step_by(2).collect();
         expected.sort_by_key(|n| (hash(*n), keys[*n].clone()));
         assert_eq!(order, expected.iter().map(|n| *n as u64).collect::<Vec<_>>());
+    }
+
+    /// Few and many, which are sorted in two ways: what was there at the cut goes by hash, then key, whatever came, went and changed since.
+    #[test]
+    fn a_base_is_the_state_of_the_cut_in_order() {
+        for count in [RADIX_MIN / 2, RADIX_MIN * 3] {
+            let mut table = Table::<u64>::default();
+            let keys: Vec<String> = (0..count * 2).map(|n| format!("key {n}")).collect();
+            let hash = |n: usize| crate::batch::key_hash(keys[n / 3 * 3].as_bytes());
+            let probe = |n: usize| Probe::new(hash(n), keys[n].as_bytes());
+            for n in 0..count {
+                *table.get_or_insert(&probe(n), 1) = n as u64;
+            }
+            table.begin_cut(true);
+            for n in 0..count * 2 {
+                match n % 4 {
+                    0 => *table.get_or_insert(&probe(n), 2) += 1,
+                    1 => drop(table.remove(&probe(n), 2)),
+                    _ => {}
+                }
+            }
+            let cut = table.rare.as_mut().and_then(|rare| rare.cut.take()).expect("it is open");
+            let order = table.order(&cut, 2);
+            assert!(order.gone.is_empty());
+            let found: Vec<Vec<u8>> =
+                order.live.iter().map(|place| table.key_at_cut(*place as u32, Some(&cut))).collect();
+            let mut expected: Vec<usize> = (0..count).collect();
+            expected.sort_by_key(|n| (hash(*n) as u32, &keys[*n]));
+            let expected: Vec<&[u8]> = expected.iter().map(|n| keys[*n].as_bytes()).collect();
+            assert_eq!(found, expected);
+        }
     }
 
     #[test]
