@@ -9,7 +9,12 @@ use std::path::{Path, PathBuf};
 
 /// A language: its name, the folder of its SDK, what of it goes into a project, and the folder of the project's own files. Rust's is in
 /// `src/plugin/scaffold`.
-const LANGS: &[(&str, &str, &[&str], &str)] = &[("rust", "rust", &["Cargo.toml", "README.md", "src", "wit"], "")];
+const LANGS: &[(&str, &str, &[&str], &str)] = &[
+    ("rust", "rust", &["Cargo.toml", "README.md", "src", "wit"], ""),
+    ("js", "js", JS, "template-js"),
+    ("ts", "js", JS, "template-ts"),
+];
+const JS: &[&str] = &["README.md", "package.json", "src", "typescript.js", "wit"];
 
 fn main() {
     let root = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));

@@ -4,6 +4,7 @@
 //! what they made, and refuses to write one that the host would refuse. The result is put in place
 //! by a rename, so a pipeline that starts meanwhile reads the old component or the new one.
 
+mod js;
 mod rust;
 mod tool;
 
@@ -60,9 +61,9 @@ pub enum BuildError {
         /// What it says of itself.
         found: String,
         /// Which versions will do.
-        needed: &'static str,
+        needed: String,
         /// How to get one.
-        get: &'static str,
+        get: String,
     },
     /// No toolchain for the target.
     #[error("{rustc} cannot build for {TARGET}")]
@@ -110,7 +111,7 @@ impl BuildError {
         match self {
             Self::Project(error) => error.remedy().to_owned(),
             Self::NoProgram { get, .. } => get.clone(),
-            Self::Version { get, .. } => (*get).to_owned(),
+            Self::Version { get, .. } => get.clone(),
             Self::NoTarget { .. } => format!(
                 "run `rustup target add {TARGET}`; where that cannot be had, `weir plugin setup` gets a toolchain from Debian's packages"
             ),
@@ -123,6 +124,10 @@ impl BuildError {
 
     fn read(path: &Path, source: io::Error) -> Self {
         Self::File { verb: "read", path: path.to_owned(), source }
+    }
+
+    fn write(path: &Path, source: io::Error) -> Self {
+        Self::File { verb: "write", path: path.to_owned(), source }
     }
 }
 
@@ -147,6 +152,7 @@ pub trait Builder: fmt::Debug {
 pub fn builder(project: &Project) -> Result<Box<dyn Builder>, BuildError> {
     Ok(match project.lang {
         Lang::Rust => Box::new(Toolchain::find(&project.dir)?),
+        Lang::Js | Lang::Ts => Box::new(js::Js::find(project)?),
     })
 }
 
@@ -176,6 +182,16 @@ pub fn build_with(project: &Project, builder: &dyn Builder, options: &BuildOptio
     let path = options.output.clone().unwrap_or_else(|| project.dir.join(format!("{name}.wasm")));
     replace(&path, &component).map_err(|source| BuildError::File { verb: "write", path: path.clone(), source })?;
     Ok(Built { path, inspection })
+}
+
+/// The files of the contract in a folder of their own, for tools that read them.
+fn contract_folder() -> Result<tempfile::TempDir, BuildError> {
+    let folder = tempfile::tempdir().map_err(|source| BuildError::write(&std::env::temp_dir(), source))?;
+    for (name, text) in component::contract_files() {
+        let path = folder.path().join(name);
+        fs::write(&path, text).map_err(|source| BuildError::write(&path, source))?;
+    }
+    Ok(folder)
 }
 
 /// Writes a file so that others see the old content or the new.

@@ -29,6 +29,10 @@ pub const MANIFEST: &str = "weir-plugin.toml";
 pub enum Lang {
     /// Rust
     Rust,
+    /// JavaScript
+    Js,
+    /// TypeScript
+    Ts,
 }
 
 impl Lang {
@@ -36,6 +40,8 @@ impl Lang {
     pub fn name(self) -> &'static str {
         match self {
             Self::Rust => "rust",
+            Self::Js => "js",
+            Self::Ts => "ts",
         }
     }
 }
@@ -111,6 +117,16 @@ impl Project {
     fn of_crate(dir: &Path) -> Result<Self, ProjectError> {
         let name = package_name(&dir.join("Cargo.toml")).ok_or_else(|| ProjectError::None { dir: dir.to_owned() })?;
         Ok(Self { dir: dir.to_owned(), name, lang: Lang::Rust, world: None, entry: None })
+    }
+
+    /// The source file that everything begins with, which the languages that ask for it must have.
+    pub(super) fn entry(&self) -> Result<&Path, ProjectError> {
+        let missing = || ProjectError::Manifest { path: self.dir.join(MANIFEST), fault: "entry is missing".to_owned() };
+        let entry = self.entry.as_deref().ok_or_else(missing)?;
+        match self.dir.join(entry).metadata() {
+            Ok(_) => Ok(entry),
+            Err(source) => Err(ProjectError::Read { path: self.dir.join(entry), source }),
+        }
     }
 
     fn parse(dir: &Path, text: &str) -> Result<Self, String> {

@@ -44,7 +44,12 @@ impl Wanted {
             if (self.accepts)(&version) {
                 return Ok(Tool { program, version });
             }
-            let error = BuildError::Version { program, found: version, needed: self.needed, get: self.get };
+            let error = BuildError::Version {
+                program,
+                found: version,
+                needed: self.needed.to_owned(),
+                get: self.get.to_owned(),
+            };
             wrong.get_or_insert(error);
         }
         Err(wrong.unwrap_or_else(|| BuildError::NoProgram {
@@ -72,27 +77,35 @@ impl Wanted {
     }
 }
 
+/// The first three numbers with dots between them in what a tool says of itself; what is not there is 0.
+pub(super) fn version(text: &str) -> Option<[u32; 3]> {
+    let start = text.find(|c: char| c.is_ascii_digit())?;
+    let mut numbers = text[start..].split(|c: char| !c.is_ascii_digit() && c != '.').next()?.split('.');
+    let mut next = || numbers.next().map_or(Some(0), |number| number.parse().ok());
+    Some([next()?, next()?, next()?])
+}
+
 impl Tool {
-    /// A command of it in a folder, which says what it has to say on standard error.
+    /// A command of it in a folder.
     pub(super) fn command(&self, dir: &Path) -> Command {
         let mut command = Command::new(&self.program);
-        command.current_dir(dir).stdin(Stdio::null());
+        command.current_dir(dir);
         command
     }
+}
 
-    /// Runs a command to its end.
-    pub(super) fn run(&self, command: &mut Command) -> Result<(), BuildError> {
-        let tool = || self.program.display().to_string();
-        // What it prints is for people: our own standard output is for what was made.
-        let output = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).output();
-        let output = output.map_err(|source| BuildError::NoProgram {
-            program: tool(),
-            get: "check that it can be executed".to_owned(),
-            source,
-        })?;
-        eprint!("{}", String::from_utf8_lossy(&output.stdout));
-        if output.status.success() { Ok(()) } else { Err(BuildError::Failed { tool: tool(), status: output.status }) }
-    }
+/// Runs a command to its end.
+pub(super) fn run(command: &mut Command) -> Result<(), BuildError> {
+    let tool = command.get_program().to_string_lossy().into_owned();
+    // What it prints is for people: our own standard output is for what was made.
+    let output = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit()).output();
+    let output = output.map_err(|source| BuildError::NoProgram {
+        program: tool.clone(),
+        get: "check that it can be executed".to_owned(),
+        source,
+    })?;
+    eprint!("{}", String::from_utf8_lossy(&output.stdout));
+    if output.status.success() { Ok(()) } else { Err(BuildError::Failed { tool, status: output.status }) }
 }
 
 #[cfg(test)]
@@ -137,11 +150,20 @@ mod tests {
     }
 
     #[test]
+    fn versions_are_found_in_what_tools_say() {
+        assert_eq!(version("v20.20.2"), Some([20, 20, 2]));
+        assert_eq!(version("Debian clang version 22.1.8 (++2026)"), Some([22, 1, 8]));
+        assert_eq!(version("go version go1.27.3 linux/amd64"), Some([1, 27, 3]));
+        assert_eq!(version("0.17"), Some([0, 17, 0]));
+        assert_eq!(version("none"), None);
+    }
+
+    #[test]
     fn a_tool_that_fails_is_named() {
         let dir = tempfile::tempdir().unwrap();
         put(dir.path(), "bin/weir-test-tool", "2.0; exit 3");
         let tool = WANTED.find(dir.path()).unwrap();
-        let error = tool.run(&mut tool.command(dir.path())).unwrap_err();
+        let error = run(&mut tool.command(dir.path())).unwrap_err();
         assert!(error.to_string().ends_with("bin/weir-test-tool failed with exit status: 3"), "{error}");
     }
 }
