@@ -30,10 +30,30 @@ static inline uint32_t tag_of(uint64_t hash, int64_t time)
     return time ? (uint32_t)hash ^ (uint32_t)(((uint64_t)time * 0x9E3779B97F4A7C15u) >> 32) : (uint32_t)hash;
 }
 
+/* Whether two keys of the same length are equal: by words, since memcmp goes byte by byte on wasm32. */
+static inline bool same_key(const uint8_t *a, const uint8_t *b, size_t len)
+{
+    uint64_t x, y;
+    if (len < 8) {
+        for (size_t i = 0; i < len; i++) {
+            if (a[i] != b[i]) return false;
+        }
+        return true;
+    }
+    for (size_t i = 0; i + 8 < len; i += 8) {
+        memcpy(&x, a + i, 8);
+        memcpy(&y, b + i, 8);
+        if (x != y) return false;
+    }
+    memcpy(&x, a + len - 8, 8);
+    memcpy(&y, b + len - 8, 8);
+    return x == y;
+}
+
 static inline bool is_entry(const weir_shape *shape, const weir_entry *entry, const weir_key *key, int64_t time)
 {
     return entry->hash == key->hash && entry->key_len == key->bytes.len
-        && memcmp(entry_key(shape, entry), key->bytes.data, key->bytes.len) == 0
+        && same_key(entry_key(shape, entry), key->bytes.data, key->bytes.len)
         && (!shape->timed || ((const timed_entry *)(const void *)entry)->time == time);
 }
 
