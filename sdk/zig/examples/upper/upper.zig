@@ -56,9 +56,10 @@ test "letters become capitals and nothing else changes" {
 test "a value that is too long is rejected" {
     const upper = try weir.testing.Harness(Operator).open("{}");
     defer upper.deinit();
-    const row: weir.testing.Row = .{ .time = 1, .key = "k", .value = "x" ** 80 };
-    try upper.process(0, &.{ row, .{ .value = "x" ** 81 } });
-    try upper.expect(0, &.{.{ .time = 1, .key = "k", .value = "X" ** 80 }});
+    const small: [81]u8 = @splat('x');
+    const large: [80]u8 = @splat('X');
+    try upper.process(0, &.{ .{ .time = 1, .key = "k", .value = small[0..80] }, .{ .value = &small } });
+    try upper.expect(0, &.{.{ .time = 1, .key = "k", .value = &large }});
     try std.testing.expectEqualStrings("the value has 81 bytes, more than 80", upper.reason(0));
 }
 
