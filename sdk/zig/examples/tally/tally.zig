@@ -119,10 +119,9 @@ test "much output comes in parts" {
     const tally = try Tally.open("{}");
     defer tally.deinit();
     var names: [40_000][5]u8 = undefined;
-    for (&names, 0..) |*name, i| {
-        _ = try std.fmt.bufPrint(name, "{d:0>5}", .{i});
-        try tally.process(0, &.{.{ .time = 1, .key = name }});
-    }
+    var many: [names.len]Row = undefined;
+    for (&names, &many, 0..) |*name, *row, i| row.* = .{ .time = 1, .key = try std.fmt.bufPrint(name, "{d:0>5}", .{i}) };
+    try tally.process(0, &many);
     try tally.advance(weir.end_of_time);
     try std.testing.expect(tally.resumed > 0);
     try std.testing.expectEqual(names.len, tally.rows(0).len);
