@@ -13,7 +13,11 @@ const LANGS: &[(&str, &str, &[&str], &str)] = &[
     ("rust", "rust", &["Cargo.toml", "README.md", "src", "wit"], ""),
     ("js", "js", JS, "template-js"),
     ("ts", "js", JS, "template-ts"),
+    ("c", "c", C, "template"),
+    ("zig", "zig", &["README.md", "src", "weir.zig", "worlds"], "template"),
 ];
+const C: &[&str] =
+    &["README.md", "bindings", "src", "weir.c", "weir.h", "weir.hpp", "weir_test.c", "weir_test.h", "worlds"];
 const JS: &[&str] = &["README.md", "package.json", "src", "typescript.js", "wit"];
 
 fn main() {

@@ -4,9 +4,11 @@
 //! what they made, and refuses to write one that the host would refuse. The result is put in place
 //! by a rename, so a pipeline that starts meanwhile reads the old component or the new one.
 
+mod c;
 mod js;
 mod rust;
 mod tool;
+mod zig;
 
 use std::fmt;
 use std::fs;
@@ -153,6 +155,8 @@ pub fn builder(project: &Project) -> Result<Box<dyn Builder>, BuildError> {
     Ok(match project.lang {
         Lang::Rust => Box::new(Toolchain::find(&project.dir)?),
         Lang::Js | Lang::Ts => Box::new(js::Js::find(project)?),
+        Lang::C => Box::new(c::C::find(project)?),
+        Lang::Zig => Box::new(zig::Zig::find(project)?),
     })
 }
 

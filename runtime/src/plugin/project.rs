@@ -33,6 +33,10 @@ pub enum Lang {
     Js,
     /// TypeScript
     Ts,
+    /// C or C++
+    C,
+    /// Zig
+    Zig,
 }
 
 impl Lang {
@@ -42,6 +46,8 @@ impl Lang {
             Self::Rust => "rust",
             Self::Js => "js",
             Self::Ts => "ts",
+            Self::C => "c",
+            Self::Zig => "zig",
         }
     }
 }
