@@ -15,7 +15,7 @@ PLUGINS_OUT := $(TARGET)/release/plugins
 GUEST_TARGET := $(TARGET)/guests
 PLUGINS := count window
 # Crates outside of the workspace, each with a lock file of its own.
-GUEST_MANIFESTS := plugins/Cargo.toml benches/guests/Cargo.toml $(wildcard tests/guests/Cargo.toml tests/guests/*/Cargo.toml examples/*/Cargo.toml examples/*/*/Cargo.toml)
+GUEST_MANIFESTS := plugins/Cargo.toml benches/guests/Cargo.toml $(wildcard tests/guests/Cargo.toml tests/guests/*/Cargo.toml examples/*/Cargo.toml examples/*/*/Cargo.toml sdk/rust/examples/*/Cargo.toml)
 
 export CARGO_TARGET_DIR := $(TARGET)
 export RUST_BACKTRACE ?= 1
