@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import gc
 import sys
-import time as _time
 from types import ModuleType, TracebackType
 from typing import Any, Callable, TypeVar
 
-from componentize_py_types import Err
-from wit_world.imports import log, metrics, output, timers
-from wit_world.imports import types as wit
+from componentize_py_types import Err  # type: ignore[import-not-found, unused-ignore]
+from wit_world.imports import log, metrics, output, timers  # type: ignore[import-not-found, unused-ignore]
+from wit_world.imports import types as wit  # type: ignore[import-not-found, unused-ignore]
 
 try:
-    from wit_world.exports import checkpoint as _checkpoint
-    from wit_world.imports import snapshots
+    from wit_world.exports import checkpoint as _checkpoint  # type: ignore[import-not-found, unused-ignore]
+    from wit_world.imports import snapshots  # type: ignore[import-not-found, unused-ignore]
 except ImportError:
     # The world `simple-operator`: state is left to the host.
     _checkpoint = snapshots = None
 
-from . import _host
+from . import _host, _sandbox
 from ._driver import Driver
 from ._host import Columns
 from .descriptor import Descriptor, StateKind
@@ -190,7 +189,7 @@ def _shown(error: BaseException) -> str:
         code = trace.tb_frame.f_code
         # Modules lie in numbered folders while a component is built.
         path = "/".join(part for part in code.co_filename.split("/") if part and not part.isdigit())
-        places.append(f"{path}:{trace.tb_lineno} in {code.co_qualname}")
+        places.append(f"{path}:{trace.tb_lineno} in {getattr(code, 'co_qualname', code.co_name)}")
         trace = trace.tb_next
     if len(places) > 12:
         places[6:-6] = [f"... {len(places) - 12} more ..."]
@@ -199,21 +198,6 @@ def _shown(error: BaseException) -> str:
     except Exception:
         what = type(error).__name__
     return f"{what[:1500]} (at {', from '.join(reversed(places))})"
-
-
-def _install_clocks() -> None:
-    """The clocks of the module `time` give the host's time. There is no other in a component, and asking for it would trap."""
-
-    def now_ns() -> int:
-        return int(timers.now()) * 1000 if _called else 0
-
-    def now() -> float:
-        return now_ns() / 1e9
-
-    for name in ("time", "monotonic", "perf_counter", "process_time", "thread_time"):
-        if hasattr(_time, name):
-            setattr(_time, name, now)
-            setattr(_time, f"{name}_ns", now_ns)
 
 
 def _task(task: Any) -> TaskInfo:
@@ -252,7 +236,7 @@ def install(operator: type[Operator], module: ModuleType) -> None:
     sys.stdout, sys.stderr = _streams
     # What the toolchain would print about an exception has been logged already, and printing it looks for source files, which traps.
     sys.excepthook = lambda *_: None
-    _install_clocks()
+    _sandbox.install(lambda: _called, timers.now)
     driver = Driver(operator)
 
     class Processor:

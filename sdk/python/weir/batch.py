@@ -17,7 +17,7 @@ from ._host import Columns
 from ._xxh3 import xxh3_64
 from .types import NO_TIME
 
-Row = Union[bytes, None]
+Cell = Union[bytes, None]
 T = TypeVar("T")
 
 _HIGH_HALF = 2 if sys.byteorder == "little" else 1
@@ -45,7 +45,7 @@ class Key(NamedTuple):
         return cls(key, key_group(xxh3_64(key), key_groups))
 
 
-class Column(Sequence[Row]):
+class Column(Sequence[Cell]):
     """Byte strings, one for each record, `None` where a record has none.
 
     A sequence like any other: `column[3]`, `for value in column`. It is cut into rows once, when it is first looked at.
@@ -58,10 +58,10 @@ class Column(Sequence[Row]):
         self._offsets: list[int] | None = offsets
         self._data = data
         self._nulls = nulls
-        self._rows: list[Row] | None = None
+        self._rows: list[Cell] | None = None
 
     @classmethod
-    def of(cls, rows: Iterable[Row]) -> Column:
+    def of(cls, rows: Iterable[Cell]) -> Column:
         """A column of these rows."""
         rows = list(rows)
         column = cls(len(rows), [], b"", b"")
@@ -73,13 +73,13 @@ class Column(Sequence[Row]):
         return self._count
 
     @overload
-    def __getitem__(self, at: int) -> Row: ...
+    def __getitem__(self, at: int) -> Cell: ...
     @overload
-    def __getitem__(self, at: slice) -> list[Row]: ...
-    def __getitem__(self, at: int | slice) -> Row | list[Row]:
+    def __getitem__(self, at: slice) -> list[Cell]: ...
+    def __getitem__(self, at: int | slice) -> Cell | list[Cell]:
         return (self._rows or self.rows())[at]
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[Cell]:
         return iter(self._rows or self.rows())
 
     def __eq__(self, other: object) -> bool:
@@ -88,7 +88,7 @@ class Column(Sequence[Row]):
     def __repr__(self) -> str:
         return f"Column.of({self.rows()!r})"
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[Cell]:
         """All rows as a list, which is not to be changed."""
         rows = self._rows
         if rows is None:
@@ -118,7 +118,7 @@ def null_rows(nulls: bytes) -> Iterator[int]:
             byte ^= low
 
 
-def pack(rows: Sequence[Row]) -> tuple[list[int], bytes, bytes]:
+def pack(rows: Sequence[Cell]) -> tuple[list[int], bytes, bytes]:
     """Offsets, bytes and nulls of rows."""
     nulls = b""
     if None in rows:
@@ -183,7 +183,7 @@ _record = partial(tuple.__new__, Record)
 
 
 class Batch:
-    """Records in columns. Row `i` of each column belongs to record `i`.
+    """Records in columns. Cell `i` of each column belongs to record `i`.
 
     `for record in batch` is convenient; `zip(batch.timestamps, batch.keys, batch.values)` is faster.
     """
@@ -293,11 +293,11 @@ class Batch:
         """All records, in order."""
         return iter(self)
 
-    def with_values(self, values: Column | Iterable[Row]) -> Batch:
+    def with_values(self, values: Column | Iterable[Cell]) -> Batch:
         """The same records with other values. Keys, times and headers go on as they came."""
         return self._with(values=values if isinstance(values, Column) else Column.of(values))
 
-    def with_keys(self, keys: Column | Iterable[Row]) -> Batch:
+    def with_keys(self, keys: Column | Iterable[Cell]) -> Batch:
         """The same records with other keys."""
         keys = keys if isinstance(keys, Column) else Column.of(keys)
         return Batch(self.timestamps, keys, self.values, self._headers)
@@ -341,14 +341,14 @@ class BatchBuilder:
 
     def __init__(self) -> None:
         self.timestamps: list[int] = []
-        self.keys: list[Row] = []
-        self.values: list[Row] = []
+        self.keys: list[Cell] = []
+        self.values: list[Cell] = []
         self._headers: list[bytes] | None = None
 
     def __len__(self) -> int:
         return len(self.timestamps)
 
-    def push(self, time: int | None, key: Row, value: Row) -> None:
+    def push(self, time: int | None, key: Cell, value: Cell) -> None:
         """Adds a record."""
         self.timestamps.append(NO_TIME if time is None else time)
         self.keys.append(key)
@@ -364,7 +364,7 @@ class BatchBuilder:
             if headers:
                 self._begin_headers()[-1] = headers
 
-    def push_json(self, time: int | None, key: Row, value: Any) -> None:
+    def push_json(self, time: int | None, key: Cell, value: Any) -> None:
         """Adds a record whose value is JSON."""
         from .json import dumps
 

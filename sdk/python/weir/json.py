@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import types
 import typing
 from typing import Any, Mapping, TypeVar
@@ -16,35 +17,21 @@ NESTING_MAX = 100
 T = TypeVar("T")
 
 
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_PAIR = re.compile(rb"\[\]|\{\}")
+_NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
+
+
 def loads(document: bytes) -> Any:
     """Parses JSON. Raises `ValueError` where it is none, or nested more than `NESTING_MAX` deep."""
     if document.count(b"[") + document.count(b"{") > NESTING_MAX:
-        depth = nesting(document)
-        if depth > NESTING_MAX:
-            raise ValueError(f"JSON that is nested {depth} deep, more than {NESTING_MAX}")
+        brackets = _STRING.sub(b"", document).translate(None, _NO_BRACKETS)
+        for _ in range(NESTING_MAX):
+            # Each time the innermost go.
+            brackets = _PAIR.sub(b"", brackets)
+        if brackets:
+            raise ValueError(f"its brackets do not match, or are nested more than {NESTING_MAX} deep")
     return json.loads(document)
-
-
-def nesting(document: bytes) -> int:
-    """How deep brackets are nested in a document, whether it is well-formed or not. Those in strings do not count."""
-    depth = deepest = 0
-    in_string = escaped = False
-    for byte in document:
-        if in_string:
-            if escaped:
-                escaped = False
-            elif byte == 0x5C:
-                escaped = True
-            elif byte == 0x22:
-                in_string = False
-        elif byte == 0x22:
-            in_string = True
-        elif byte in b"[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif byte in b"]}":
-            depth -= 1
-    return deepest
 
 
 def dumps(value: Any) -> bytes:

@@ -99,10 +99,14 @@ class KeyedState(GroupedPart[V], Generic[V]):
 
     def value_at(self, group: int, key: bytes) -> V:
         """As `value`, for code that goes through columns: `zip(batch.groups, batch.keys)`."""
-        table = self._tables.get(group)
-        if table is None:
-            raise self._not_ours(group)
-        self._touch(group, table, key)
+        try:
+            table = self._tables[group]
+        except KeyError:
+            raise self._not_ours(group) from None
+        if self._kept:
+            self._touch(group, table, key)
+        else:
+            self._changed.add(group)
         try:
             return table[key]
         except KeyError:
