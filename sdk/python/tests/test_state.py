@@ -325,8 +325,8 @@ class CollectionTest(unittest.TestCase):
         state: KeyedState[int] = KeyedState("state", task())
         a, b = Key.of(b"a", 128), Key.of(b"b", 128)
         state[a] = 1
-        self.assertIn(a, state)
-        self.assertNotIn(b, state)
+        self.assertTrue(a in state)
+        self.assertFalse(b in state)
         self.assertEqual((state[a], state.get(b), state.get(b, 7), len(state)), (1, None, 7, 1))
         self.assertEqual((state.pop(a), state.pop(a), len(state)), (1, None, 0))
         with self.assertRaises(KeyError):
