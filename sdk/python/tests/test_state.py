@@ -111,6 +111,18 @@ class SnapshotTest(unittest.TestCase):
         winding.process(0, [Row("c", "forget"), Row("c", "untimer 1"), Row("b", "blob 2"), Row("a", "blob 1"), Row("a", "timer 5")])
         self.assertEqual(straight.snapshot().contents(), winding.snapshot().contents())
 
+    def test_content_alone_decides_the_bytes_of_a_group_with_many_keys(self) -> None:
+        one_group = TaskInfo("test", "operator", 0, 1, 1, 0, 1, 7)
+        rows = [Row(f"key {i}", word) for i in range(50) for word in ("count", f"blob {i}", f"timer {i}")]
+        contents = []
+        for seed in range(3):
+            random.Random(seed).shuffle(rows)
+            harness = Harness(Keeper, task=one_group)
+            harness.process(0, rows)
+            contents.append(harness.snapshot().contents())
+        self.assertEqual(contents[0], contents[1])
+        self.assertEqual(contents[0], contents[2])
+
     def test_steps_write_the_cut_whatever_happens_in_between(self) -> None:
         for seed in range(40):
             seeded = random.Random(seed)
@@ -135,7 +147,7 @@ class SnapshotTest(unittest.TestCase):
         harness = Harness(Keeper)
         harness.process(0, [Row(f"key {i}", "blob " + "x" * 500) for i in range(500)])
         whole = len(harness.snapshot())
-        harness.process(0, [Row("key 1", "count")])
+        harness.process(0, [Row("key 1", "count"), Row("key 1", "rule r")])
         written = harness.snapshot().written
         self.assertGreater(written, 0)
         self.assertLess(written, whole / 20)
@@ -277,6 +289,7 @@ class MigrationTest(unittest.TestCase):
         new = Harness.restore(Newer, old.snapshot())
         checkpoint = new.snapshot()
         self.assertEqual(checkpoint.state_version, 2)
+        self.assertEqual(checkpoint.written, len(checkpoint), "an older state version was left in place")
         again = Harness.restore(Newer, checkpoint)
         self.assertEqual([entry.count for _, entry in again.operator.entries.items()], [101, 101])
         self.assertEqual(len(again.operator.blobs), 1)

@@ -13,6 +13,7 @@ import linecache
 import os
 import sys
 import time
+import warnings
 from types import ModuleType
 from typing import Any, Callable, Sequence
 
@@ -60,8 +61,9 @@ def install(called: Callable[[], bool], now_us: Callable[[], int]) -> None:
     def no_source(filename: str, module_globals: dict[str, Any] | None = None) -> list[str]:
         return []
 
-    # Warnings and tracebacks look for source lines.
+    # Warnings and tracebacks look for source lines; and the interpreter imports `warnings` only when it warns.
     linecache.getlines = no_source
+    assert warnings
     # Before the finder that would look for files. Modules that are part of the interpreter are found before.
     files = [finder is importlib.machinery.PathFinder for finder in sys.meta_path]
     sys.meta_path.insert(files.index(True) if any(files) else len(files), _NotBuiltIn(called))
