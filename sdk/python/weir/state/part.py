@@ -39,6 +39,10 @@ class Part(ABC):
         """The segments in which it has something."""
 
     @abstractmethod
+    def all_scopes(self) -> Iterable[Scope]:
+        """The segments in which it may have something."""
+
+    @abstractmethod
     def changed_scopes(self) -> Iterable[Scope]:
         """The segments in which something has changed since the last cut."""
 
@@ -124,6 +128,9 @@ class GroupedPart(Part, Generic[V]):
 
     def scopes(self) -> Iterable[Scope]:
         return [Scope.key_group(group) for group, table in self._tables.items() if table]
+
+    def all_scopes(self) -> Iterable[Scope]:
+        return [Scope.key_group(group) for group in self._tables]
 
     def changed_scopes(self) -> Iterable[Scope]:
         return [Scope.key_group(group) for group in sorted(self._changed)]

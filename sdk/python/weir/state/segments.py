@@ -58,7 +58,7 @@ class Segments:
         scopes = {scope for part in self.parts for scope in (part.scopes() if full else part.changed_scopes())}
         if full and cut.mode is SnapshotMode.INCREMENTAL:
             # What an older version left, or an abandoned snapshot was to clear, must go.
-            scopes.update(Scope.key_group(group) for part in self.parts for group in getattr(part, "_tables", ()))
+            scopes.update(scope for part in self.parts for scope in part.all_scopes())
         ordered = sorted(scopes, key=_place)
         for part in self.parts:
             part.begin_cut(ordered)

@@ -37,6 +37,9 @@ class _Value(Part, Generic[V]):
     def scopes(self) -> Iterable[Scope]:
         return [self._scope]
 
+    def all_scopes(self) -> Iterable[Scope]:
+        return [self._scope]
+
     def changed_scopes(self) -> Iterable[Scope]:
         return [self._scope] if self._changed else []
 
