@@ -1,0 +1,1 @@
+"""Tests of the SDK: `python3 -m unittest` in `sdk/python`."""
