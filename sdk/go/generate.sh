@@ -19,7 +19,7 @@ fi
 made=$(mktemp -d)
 trap 'rm -rf "$made"' EXIT
 for world in stateful simple; do
-  wit-bindgen go --quiet --format=false --world "$world-operator" --pkg-name "$module/internal/bind" --out-dir "$made/$world" "${WIT:-../../wit}" >/dev/null
+  wit-bindgen go --quiet --format=false --world "$world-operator" --pkg-name "$module/internal/bind" --out-dir "$made/$world" ../../wit 2>"$made/log" || { cat "$made/log" >&2; exit 1; }
 done
 mkdir "$made/bind"
 cp -R "$made/stateful/imports" "$made/bind/imports"
@@ -31,7 +31,9 @@ done
 # Interfaces that are exported have only names for types, which nothing here uses.
 rm -rf "$made/bind/imports/weir_plugin_processor" "$made/bind/imports/weir_plugin_checkpoint"
 find "$made/bind" -name '*.go' -exec sed -i.orig "s|go.bytecodealliance.org/pkg/wit|$module/internal/wit|" {} +
-find "$made/bind" -name '*.orig' -exec rm {} +
+# Only components have them.
+find "$made/bind" -name '*.go' -exec sed -i.orig '1s|^|//go:build wasip1\n\n|' {} +
+find "$made/bind" '(' -name '*.orig' -o -name empty.s ')' -exec rm {} +
 "$(go env GOROOT)/bin/gofmt" -w "$made/bind"
 if [ "${1:-}" = "--check" ]; then
   diff -r "$made/bind/imports" internal/bind/imports

@@ -46,11 +46,11 @@ type saved struct {
 }
 
 const (
-	firstPage      = 8
-	slotsMin       = 16
-	garbageMin     = 4096
-	slotIndexMask  = 1<<32 - 1
-	fullNumerator  = 3
+	firstPage       = 8
+	slotsMin        = 16
+	garbageMin      = 4096
+	slotIndexMask   = 1<<32 - 1
+	fullNumerator   = 3
 	fullDenominator = 4
 )
 

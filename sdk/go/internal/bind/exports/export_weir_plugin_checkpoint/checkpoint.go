@@ -1,3 +1,5 @@
+//go:build wasip1
+
 // Package export_weir_plugin_checkpoint is where the generated exports look for the functions of weir:plugin/checkpoint. Package weir
 // sets them.
 package export_weir_plugin_checkpoint

@@ -1,3 +1,5 @@
+//go:build wasip1
+
 // Package export_weir_plugin_processor is where the generated exports look for the functions of weir:plugin/processor. Package weir
 // sets them: it cannot be imported from here, since it imports the bindings.
 package export_weir_plugin_processor
