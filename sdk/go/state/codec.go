@@ -90,14 +90,3 @@ func (nothing[V]) Decode(from []byte, _ *V) error {
 	}
 	return nil
 }
-
-func codecOf[V any](name string, codecs []Codec[V]) Codec[V] {
-	switch len(codecs) {
-	case 0:
-		return JSON[V]{}
-	case 1:
-		return codecs[0]
-	default:
-		panic(fmt.Sprintf("collection %q has %d codecs, not one", name, len(codecs)))
-	}
-}

@@ -14,7 +14,7 @@
 //
 //	func open(config string, task weir.TaskInfo) (weir.Operator, error) {
 //		segments := state.NewSegments(task)
-//		return &counter{Segments: segments, counts: state.NewKeyed(segments, "counts", state.Uint64)}, nil
+//		return &counter{Segments: segments, counts: state.NewKeyedWith(segments, "counts", state.Uint64)}, nil
 //	}
 //
 // Incremental: a snapshot writes the key groups in which something has changed. In steps: when the host asks to stop, the stream goes

@@ -22,10 +22,15 @@ type Keyed[V any] struct {
 	failed error
 }
 
-// NewKeyed makes a collection without keys. It is found again in a snapshot by its name: never change that. The codec is [JSON] if
-// none is given.
-func NewKeyed[V any](segments *Segments, name string, codec ...Codec[V]) *Keyed[V] {
-	k := newKeyed(segments, name, codecOf(name, codec))
+// NewKeyed makes a collection without keys, whose values are kept as JSON. It is found again in a snapshot by its name: never
+// change that.
+func NewKeyed[V any](segments *Segments, name string) *Keyed[V] {
+	return NewKeyedWith(segments, name, Codec[V](JSON[V]{}))
+}
+
+// NewKeyedWith is NewKeyed with another codec. A component that has no JSON at all is 2 MB smaller.
+func NewKeyedWith[V any](segments *Segments, name string, codec Codec[V]) *Keyed[V] {
+	k := newKeyed(segments, name, codec)
 	segments.add(k)
 	return k
 }

@@ -27,13 +27,18 @@ type value interface {
 }
 
 // NewValue makes a value that is zero, of scope weir.ScopeSubtask (the job then refuses to start with another parallelism) or
-// weir.ScopeShared (every subtask must hold the same: after a change of the parallelism each gets one of them). It is found
-// again in a snapshot by its name. The codec is [JSON] if none is given.
-func NewValue[V any](segments *Segments, name string, scope weir.Scope, codec ...Codec[V]) *Value[V] {
+// weir.ScopeShared (every subtask must hold the same: after a change of the parallelism each gets one of them). It is kept as JSON, and
+// found again in a snapshot by its name.
+func NewValue[V any](segments *Segments, name string, scope weir.Scope) *Value[V] {
+	return NewValueWith(segments, name, scope, Codec[V](JSON[V]{}))
+}
+
+// NewValueWith is NewValue with another codec.
+func NewValueWith[V any](segments *Segments, name string, scope weir.Scope, codec Codec[V]) *Value[V] {
 	if scope != weir.ScopeSubtask && scope != weir.ScopeShared {
 		panic(fmt.Sprintf("value %q is of scope %v: a value is of the subtask or shared", name, scope))
 	}
-	v := &Value[V]{name: name, scope: scope, codec: codecOf(name, codec)}
+	v := &Value[V]{name: name, scope: scope, codec: codec}
 	segments.checkName(name)
 	segments.values = append(segments.values, v)
 	return v

@@ -56,7 +56,7 @@ func open(_ string, task weir.TaskInfo) (weir.Operator, error) {
 	segments := state.NewSegments(task)
 	return &tally{
 		Segments: segments,
-		keys:     state.NewKeyed(segments, "keys", state.Codec[tallies](codec{})),
+		keys:     state.NewKeyedWith(segments, "keys", state.Codec[tallies](codec{})),
 		ends:     state.NewEventTimers(segments, "ends"),
 	}, nil
 }
