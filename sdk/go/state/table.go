@@ -74,14 +74,13 @@ func (t *table[V]) find(hash uint64, key []byte) (index uint32, ok bool) {
 	mask, tag := uint64(len(t.slots)-1), hash&slotIndexMask
 	for at := tag & mask; ; at = (at + 1) & mask {
 		slot := t.slots[at]
-		if slot == 0 {
-			return 0, false
-		}
-		if slot>>32 == tag {
+		if slot>>32 == tag && slot != 0 {
 			index := uint32(slot) - 1
 			if e := t.entry(index); e.hash == hash && string(t.key(e)) == string(key) {
 				return index, true
 			}
+		} else if slot == 0 {
+			return 0, false
 		}
 	}
 }

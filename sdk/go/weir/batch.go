@@ -55,9 +55,14 @@ func (b *Batch) Headers() *Column { return &b.headers }
 // Record gives one record. It panics if there is none of that number.
 func (b *Batch) Record(row int) Record {
 	if uint(row) >= uint(len(b.timestamps)) {
-		panic(fmt.Sprintf("record %d of a batch of %d", row, len(b.timestamps)))
+		b.noRecord(row)
 	}
 	return Record{b, row}
+}
+
+//go:noinline
+func (b *Batch) noRecord(row int) {
+	panic(fmt.Sprintf("record %d of a batch of %d", row, len(b.timestamps)))
 }
 
 // Records goes through all records, in order.
@@ -143,9 +148,17 @@ func (r Record) Hash() uint64 {
 	return KeyHash(r.Key())
 }
 
-// Keyed is its key with its hash, for the collections of package state. Of a record without a key it is the empty key:
-// look at [Record.Key] before.
-func (r Record) Keyed() Key { return Key{Bytes: r.Key(), Hash: r.Hash()} }
+// Keyed is its key with its hash, for the collections of package state; false if it has none.
+func (r Record) Keyed() (key Key, ok bool) {
+	bytes := r.Key()
+	if bytes == nil {
+		return Key{}, false
+	}
+	if len(r.batch.hashes) > 0 {
+		return Key{bytes, r.batch.hashes[r.row]}, true
+	}
+	return KeyOf(bytes), true
+}
 
 // Headers are its headers.
 func (r Record) Headers() Headers { return Headers{r.batch.headers.Get(r.row)} }

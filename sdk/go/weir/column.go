@@ -13,6 +13,8 @@ type Column struct {
 	offsets []uint32
 	bytes   []byte
 	nulls   []byte
+	// usual says that every row has a value.
+	usual bool
 }
 
 // NewColumn makes a column of its parts, which must hold to the rules of wit/types.wit. A [ColumnBuilder] sees to that by itself.
@@ -20,19 +22,25 @@ func NewColumn(offsets []uint32, bytes, nulls []byte) Column {
 	if bytes == nil && len(offsets) > 0 {
 		bytes = []byte{}
 	}
-	return Column{offsets, bytes, nulls}
+	return Column{offsets, bytes, nulls, len(offsets) > 0 && len(nulls) == 0}
 }
 
 // Get gives the bytes of a row, nil if it has none. A row that is empty is not nil. The slice cannot be appended to in place.
 func (c *Column) Get(row int) []byte {
-	if len(c.offsets) == 0 {
+	// Short enough to be inlined, for what is usual.
+	if c.usual {
+		end := c.offsets[row+1]
+		return c.bytes[c.offsets[row]:end:end]
+	}
+	return c.find(row)
+}
+
+func (c *Column) find(row int) []byte {
+	if len(c.offsets) == 0 || c.nulls[row/8]>>(row%8)&1 != 0 {
 		return nil
 	}
-	if len(c.nulls) > 0 && c.nulls[row>>3]>>(row&7)&1 != 0 {
-		return nil
-	}
-	start, end := c.offsets[row], c.offsets[row+1]
-	return c.bytes[start:end:end]
+	end := c.offsets[row+1]
+	return c.bytes[c.offsets[row]:end:end]
 }
 
 // Len is the number of rows, 0 where no row has a value.
@@ -48,7 +56,7 @@ func (c *Column) Offsets() []uint32 { return c.offsets }
 func (c *Column) Nulls() []byte { return c.nulls }
 
 // Full says whether every row has a value.
-func (c *Column) Full() bool { return len(c.offsets) > 0 && len(c.nulls) == 0 }
+func (c *Column) Full() bool { return c.usual }
 
 // Check says which rule of wit/types.wit the column breaks, if any, for a batch of so many records. The host checks what is
 // emitted; this is for who plays the host.

@@ -63,7 +63,8 @@ func open(_ string, task weir.TaskInfo) (weir.Operator, error) {
 
 func (op *tally) Process(_ uint32, batch *weir.Batch, out *weir.Output) (weir.Progress, error) {
 	for record := range batch.Records() {
-		if record.Key() == nil {
+		key, ok := record.Keyed()
+		if !ok {
 			out.Reject(record.Index(), "no key")
 			continue
 		}
@@ -71,7 +72,6 @@ func (op *tally) Process(_ uint32, batch *weir.Batch, out *weir.Output) (weir.Pr
 			out.Reject(record.Index(), "no time")
 			continue
 		}
-		key := record.Keyed()
 		op.window(key, windowEnd(record.Time())).count++
 	}
 	return weir.Done, nil

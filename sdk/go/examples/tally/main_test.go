@@ -66,3 +66,20 @@ func TestGoesOnAfterARestoreAtAnotherParallelism(t *testing.T) {
 		emitted("abc", 2*minute, "120000000 1 2 abc"),
 	)
 }
+
+func BenchmarkProcess(b *testing.B) {
+	harness := weirtest.New(b, plugin, "{}")
+	var batch weir.BatchBuilder
+	var hashes []uint64
+	for i := range 1024 {
+		key := []byte{byte(i * 7), byte(i), 0, 0}
+		batch.Push(int64(i)*10, key, make([]byte, 84))
+		hashes = append(hashes, weir.KeyHash(key))
+	}
+	columns := batch.Batch()
+	input := weir.NewBatch(columns.Timestamps(), hashes, *columns.Keys(), *columns.Values(), *columns.Headers())
+	for b.Loop() {
+		harness.Operator.Process(0, input, nil)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*input.Len()), "ns/record")
+}

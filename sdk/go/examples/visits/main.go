@@ -55,13 +55,14 @@ func open(_ string, task weir.TaskInfo) (weir.Operator, error) {
 
 func (op *visits) Process(_ uint32, batch *weir.Batch, out *weir.Output) (weir.Progress, error) {
 	for record := range batch.Records() {
+		key, ok := record.Keyed()
 		switch {
-		case record.Key() == nil:
+		case !ok:
 			out.Reject(record.Index(), "no key")
 		case !record.HasTime():
 			out.Reject(record.Index(), "no time")
 		default:
-			op.add(record.Keyed(), record.Time())
+			op.add(key, record.Time())
 		}
 	}
 	return weir.Done, nil
