@@ -45,7 +45,9 @@ type chunkWriter struct {
 	start, body int
 	header      []byte
 	encoded     []byte
-	value       []byte
+	// value and order are memory for who writes.
+	value []byte
+	order []placed
 }
 
 func (w *chunkWriter) reset() {

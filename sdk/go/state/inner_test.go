@@ -24,7 +24,7 @@ func TestReferencesToTimersThatWereTakenBackAreDropped(t *testing.T) {
 	}
 }
 
-// Two items that together are about as large as a chunk, and one alone that is.
+// Two items that together are about as large as a chunk, one alone that is, and a section that hardly fits behind another.
 func TestNoChunkIsLargerThanItMayBeToTheByte(t *testing.T) {
 	for spare := range 60 {
 		var writer chunkWriter
@@ -35,6 +35,10 @@ func TestNoChunkIsLargerThanItMayBeToTheByte(t *testing.T) {
 		writer.section("other", 1)
 		writer.item([]byte("c"), bytes.Repeat([]byte("v"), chunkBytesMax-spare))
 		writer.item([]byte("d"), []byte("after"))
+		writer.section("full", 1)
+		writer.item([]byte("e"), bytes.Repeat([]byte("v"), chunkBytesMax-100-spare))
+		writer.section("more", 1)
+		writer.item([]byte("f"), bytes.Repeat([]byte("v"), 50))
 		writer.closeChunk()
 		read := map[string]int{}
 		var joined []byte
@@ -60,7 +64,7 @@ func TestNoChunkIsLargerThanItMayBeToTheByte(t *testing.T) {
 				t.Fatalf("with %d bytes to spare chunk %d cannot be read: %v", spare, number, err)
 			}
 		}
-		want := map[string]int{"name a": len(value), "name b": 0, "other c": chunkBytesMax - spare, "other d": 5}
+		want := map[string]int{"name a": len(value), "name b": 0, "other c": chunkBytesMax - spare, "other d": 5, "full e": chunkBytesMax - 100 - spare, "more f": 50}
 		if fmt.Sprint(read) != fmt.Sprint(want) {
 			t.Errorf("with %d bytes to spare what is read is %v, not %v", spare, read, want)
 		}

@@ -102,7 +102,7 @@ func (k *Keyed[V]) All() iter.Seq2[weir.Key, V] {
 	return func(yield func(weir.Key, V) bool) {
 		for i := range k.tables {
 			t := &k.tables[i]
-			for _, place := range t.ordered(0) {
+			for _, place := range t.ordered(0, nil) {
 				e := t.entry(uint32(place.index))
 				if !yield(weir.Key{Bytes: t.key(e), Hash: e.hash}, e.value) {
 					return

@@ -213,9 +213,10 @@ type placed struct {
 	index int64
 }
 
-// ordered lists the entries that were not touched since the cut before the given stamp, or all with stamp 0, and what was saved.
-func (t *table[V]) ordered(stamp uint32) []placed {
-	order := make([]placed, 0, t.live+len(t.saved))
+// ordered lists the entries that were not touched since the cut before the given stamp and what was saved, or all with stamp 0. It
+// uses the memory of a list that was.
+func (t *table[V]) ordered(stamp uint32, order []placed) []placed {
+	order = slices.Grow(order[:0], t.live+len(t.saved))
 	for index := range t.used {
 		if e := t.entry(index); e.stamp != 0 && e.stamp != stamp {
 			order = append(order, placed{e.hash, int64(index)})
@@ -248,11 +249,11 @@ func (t *table[V]) write(name string, stamp uint32, codec Codec[V], to *chunkWri
 	if !t.pending {
 		return nil
 	}
-	order := t.ordered(stamp)
-	if len(order) > 0 {
-		to.section(name, len(order))
+	to.order = t.ordered(stamp, to.order)
+	if len(to.order) > 0 {
+		to.section(name, len(to.order))
 	}
-	for _, p := range order {
+	for _, p := range to.order {
 		if p.index < 0 {
 			s := t.saved[-1-p.index]
 			to.item(t.savedBytes[s.key:s.value], t.savedBytes[s.value:s.end])

@@ -65,6 +65,7 @@ func call(run func() (Progress, error)) types.Result[wit.Progress, wit.Failure] 
 	defer logPanic()
 	progress, err := run()
 	memory.Release()
+	collect()
 	if err != nil {
 		return types.Err[wit.Progress](failure(err, KindFatal))
 	}
@@ -76,6 +77,7 @@ func prepare(run func() error) types.Result[types.Unit, wit.Failure] {
 	defer logPanic()
 	err := run()
 	memory.Release()
+	collect()
 	if err != nil {
 		return types.Err[types.Unit](failure(err, KindInvalid))
 	}
@@ -179,6 +181,7 @@ type componentHost struct{}
 
 func (componentHost) Emit(port uint32, batch *host.Batch) {
 	weir_plugin_output.Emit(port, wit.Batch(*batch))
+	collect()
 }
 
 func (componentHost) Reject(index uint32, reason string) { weir_plugin_output.Reject(index, reason) }

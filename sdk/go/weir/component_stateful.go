@@ -49,6 +49,7 @@ func (componentHost) Write(target host.Segment, data []byte) bool {
 func (componentHost) Read() (host.Chunk, bool) {
 	// The chunk before has been read.
 	memory.Release()
+	collect()
 	option := weir_plugin_snapshots.Read()
 	if option.Tag() == types.OptionNone {
 		return host.Chunk{}, false
