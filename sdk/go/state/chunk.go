@@ -47,7 +47,7 @@ type chunkWriter struct {
 	encoded     []byte
 	// value and order are memory for who writes.
 	value []byte
-	order []placed
+	order []uint64
 }
 
 func (w *chunkWriter) reset() {

@@ -96,3 +96,29 @@ func TestMemoryOfKeysThatAreGoneIsUsedAgain(t *testing.T) {
 		t.Errorf("no key is left, and there are %d entries, %d bytes of keys, %d slots", table.used, cap(table.keys), len(table.slots))
 	}
 }
+
+func TestKeysWhoseHashesCollideAreToldApartAndOrderedByKey(t *testing.T) {
+	keyed := newKeyed(NewSegments(weir.TaskInfo{Parallelism: 1, KeyGroups: 1, EndKeyGroup: 1}), "keyed", Uint64)
+	// All have the same low half, some the same hash.
+	key := func(i uint64) weir.Key {
+		return weir.Key{Bytes: fmt.Appendf(nil, "%03d", i*7%200), Hash: i%3<<40 | 5}
+	}
+	for i := range uint64(200) {
+		keyed.Set(key(i), i)
+	}
+	for i := uint64(0); i < 200; i += 2 {
+		if !keyed.Delete(key(i)) {
+			t.Fatalf("%q was not there", key(i).Bytes)
+		}
+	}
+	last := ""
+	for got, value := range keyed.All() {
+		if want := key(value); string(got.Bytes) != string(want.Bytes) || got.Hash != want.Hash || string(got.Bytes) <= last || value%2 == 0 {
+			t.Errorf("after %q comes %q with %d", last, got.Bytes, value)
+		}
+		last = string(got.Bytes)
+	}
+	if keyed.Len() != 100 {
+		t.Errorf("%d keys are left", keyed.Len())
+	}
+}

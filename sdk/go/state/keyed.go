@@ -96,14 +96,14 @@ func (k *Keyed[V]) Delete(key weir.Key) bool {
 	return ok
 }
 
-// All goes through all keys with copies of their values, by key group, then by hash and key: an order that depends on what there is
+// All goes through all keys with copies of their values, by key group, then by a part of the hash and the key: an order that depends on what there is
 // alone. Keys must not be added or deleted meanwhile.
 func (k *Keyed[V]) All() iter.Seq2[weir.Key, V] {
 	return func(yield func(weir.Key, V) bool) {
 		for i := range k.tables {
 			t := &k.tables[i]
 			for _, place := range t.ordered(0, nil) {
-				e := t.entry(uint32(place.index))
+				e := t.entry(uint32(place))
 				if !yield(weir.Key{Bytes: t.key(e), Hash: e.hash}, e.value) {
 					return
 				}

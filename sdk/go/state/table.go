@@ -2,7 +2,6 @@ package state
 
 import (
 	"bytes"
-	"cmp"
 	"math/bits"
 	"slices"
 )
@@ -207,41 +206,44 @@ func (t *table[V]) dropSaved() {
 	t.saved, t.savedBytes = t.saved[:0], t.savedBytes[:0]
 }
 
-// placed is a place in the order of a table: by hash, then by key. A negative index is a saved entry, counted from -1 down.
-type placed struct {
-	hash  uint64
-	index int64
-}
+// A place in the order of a table is the low half of a hash, then the number of an entry, or of a saved one with the bit isSaved.
+// As numbers they sort by hash, which is fast; the few whose halves are equal are then put in the order of their keys.
+const isSaved = 1 << 31
 
 // ordered lists the entries that were not touched since the cut before the given stamp and what was saved, or all with stamp 0. It
 // uses the memory of a list that was.
-func (t *table[V]) ordered(stamp uint32, order []placed) []placed {
+func (t *table[V]) ordered(stamp uint32, order []uint64) []uint64 {
 	order = slices.Grow(order[:0], t.live+len(t.saved))
 	for index := range t.used {
 		if e := t.entry(index); e.stamp != 0 && e.stamp != stamp {
-			order = append(order, placed{e.hash, int64(index)})
+			order = append(order, e.hash<<32|uint64(index))
 		}
 	}
 	if stamp != 0 {
 		for i, s := range t.saved {
-			order = append(order, placed{s.hash, -1 - int64(i)})
+			order = append(order, s.hash<<32|isSaved|uint64(i))
 		}
 	}
-	slices.SortFunc(order, func(a, b placed) int {
-		if a.hash != b.hash {
-			return cmp.Compare(a.hash, b.hash)
+	slices.Sort(order)
+	for start := 0; start < len(order); {
+		end := start + 1
+		for end < len(order) && order[end]>>32 == order[start]>>32 {
+			end++
 		}
-		return bytes.Compare(t.keyOf(a), t.keyOf(b))
-	})
+		if end-start > 1 {
+			slices.SortFunc(order[start:end], func(a, b uint64) int { return bytes.Compare(t.keyAt(a), t.keyAt(b)) })
+		}
+		start = end
+	}
 	return order
 }
 
-func (t *table[V]) keyOf(p placed) []byte {
-	if p.index < 0 {
-		s := t.saved[-1-p.index]
+func (t *table[V]) keyAt(place uint64) []byte {
+	if place&isSaved != 0 {
+		s := t.saved[uint32(place)&^isSaved]
 		return t.savedBytes[s.key:s.value]
 	}
-	return t.key(t.entry(uint32(p.index)))
+	return t.key(t.entry(uint32(place)))
 }
 
 // write encodes what was cut.
@@ -253,13 +255,13 @@ func (t *table[V]) write(name string, stamp uint32, codec Codec[V], to *chunkWri
 	if len(to.order) > 0 {
 		to.section(name, len(to.order))
 	}
-	for _, p := range to.order {
-		if p.index < 0 {
-			s := t.saved[-1-p.index]
+	for _, place := range to.order {
+		if place&isSaved != 0 {
+			s := t.saved[uint32(place)&^isSaved]
 			to.item(t.savedBytes[s.key:s.value], t.savedBytes[s.value:s.end])
 			continue
 		}
-		e := t.entry(uint32(p.index))
+		e := t.entry(uint32(place))
 		var err error
 		if to.value, err = codec.Append(to.value[:0], &e.value); err != nil {
 			return err
