@@ -24,6 +24,8 @@ use crate::plugin::{IDLE_STEPS_MAX, Operator, OperatorError, SnapshotWriter};
 
 /// After so many bytes a step asks the operator to return: about a millisecond.
 const STEP_BYTES: u64 = 1 << 20;
+/// The same of the step that takes the cut: the barrier waits for it.
+const CUT_BYTES: u64 = 128 << 10;
 /// What is counted for a chunk beside its bytes.
 const CHUNK_BYTES: u64 = 64;
 
@@ -88,14 +90,14 @@ impl Snapshots {
         self.send(Message::Begin { epoch, mode, entry: Box::new(entry), timings });
         self.open = Some(Open { epoch, mode, idle_steps: 0, began: self.clock.elapsed() });
         let room = self.budget.overdraw(STEP_BYTES);
-        self.step(task, operator, room).await
+        self.step(task, operator, (CUT_BYTES, room)).await
     }
 
     /// Writes one step of the open snapshot, if there is one and room for it. Says whether it did.
     pub(super) async fn try_step(&mut self, task: &TaskId, operator: &mut dyn Operator) -> Result<bool, TaskError> {
         let room = self.open.as_ref().and_then(|_| self.budget.try_reserve(STEP_BYTES));
         let Some(room) = room else { return Ok(false) };
-        self.step(task, operator, room).await?;
+        self.step(task, operator, (STEP_BYTES, room)).await?;
         Ok(true)
     }
 
@@ -103,7 +105,7 @@ impl Snapshots {
     pub(super) async fn drive(&mut self, task: &TaskId, operator: &mut dyn Operator) -> Result<(), TaskError> {
         while self.open.is_some() {
             let room = self.budget.reserve(STEP_BYTES).await;
-            self.step(task, operator, room).await?;
+            self.step(task, operator, (STEP_BYTES, room)).await?;
         }
         Ok(())
     }
@@ -117,15 +119,15 @@ impl Snapshots {
         Ok(())
     }
 
-    /// One step: a call of the operator that writes about [`STEP_BYTES`].
+    /// One step: a call of the operator that writes about so many bytes.
     async fn step(
         &mut self,
         task: &TaskId,
         operator: &mut dyn Operator,
-        mut room: Reservation,
+        (limit, mut room): (u64, Reservation),
     ) -> Result<(), TaskError> {
         let Some(open) = &mut self.open else { return Ok(()) };
-        let mut step = Step::default();
+        let mut step = Step { limit, ..Step::default() };
         let result = operator.snapshot(open.epoch, open.mode, &mut step).await;
         open.idle_steps = if step.chunks.is_empty() { open.idle_steps + 1 } else { 0 };
         let failed = |epoch, source| {
@@ -179,6 +181,7 @@ pub(super) async fn room(budget: Arc<UploadBudget>) {
 /// The chunks of one step, copied out of the operator.
 #[derive(Default)]
 struct Step {
+    limit: u64,
     chunks: Vec<CutChunk>,
     bytes: u64,
 }
@@ -187,6 +190,6 @@ impl SnapshotWriter for Step {
     fn write(&mut self, scope: Scope, kind: SegmentKind, data: &[u8]) -> bool {
         self.bytes += data.len() as u64 + CHUNK_BYTES;
         self.chunks.push((scope, kind, Bytes::copy_from_slice(data)));
-        self.bytes < STEP_BYTES
+        self.bytes < self.limit
     }
 }
