@@ -13,6 +13,8 @@ const LANGS: &[(&str, &str, &[&str], &str)] = &[
     ("rust", "rust", &["Cargo.toml", "README.md", "src", "wit"], ""),
     ("js", "js", JS, "template-js"),
     ("ts", "js", JS, "template-ts"),
+    ("python", "python/weir", &[""], "../template"),
+    ("go", "go", &["README.md", "go.mod", "internal", "state", "weir", "weirtest"], "template"),
     ("c", "c", C, "template"),
     ("zig", "zig", &["README.md", "src", "weir.zig", "worlds"], "template"),
 ];
@@ -61,7 +63,10 @@ fn collect(base: &Path, path: &Path, files: &mut Vec<String>) {
     let full = base.join(path);
     if full.is_dir() {
         for entry in fs::read_dir(&full).expect("the folder was found").flatten() {
-            collect(base, &path.join(entry.file_name()), files);
+            // What Python leaves where a module was imported.
+            if entry.file_name() != "__pycache__" {
+                collect(base, &path.join(entry.file_name()), files);
+            }
         }
     } else if full.is_file() {
         files.push(path.to_str().expect("names in the SDKs are UTF-8").replace('\\', "/"));

@@ -5,7 +5,9 @@
 //! by a rename, so a pipeline that starts meanwhile reads the old component or the new one.
 
 mod c;
+mod go;
 mod js;
+mod python;
 mod rust;
 mod tool;
 mod zig;
@@ -155,6 +157,8 @@ pub fn builder(project: &Project) -> Result<Box<dyn Builder>, BuildError> {
     Ok(match project.lang {
         Lang::Rust => Box::new(Toolchain::find(&project.dir)?),
         Lang::Js | Lang::Ts => Box::new(js::Js::find(project)?),
+        Lang::Python => Box::new(python::Python::find(project)?),
+        Lang::Go => Box::new(go::Go::find(project)?),
         Lang::C => Box::new(c::C::find(project)?),
         Lang::Zig => Box::new(zig::Zig::find(project)?),
     })

@@ -33,6 +33,10 @@ pub enum Lang {
     Js,
     /// TypeScript
     Ts,
+    /// Python
+    Python,
+    /// Go
+    Go,
     /// C or C++
     C,
     /// Zig
@@ -46,6 +50,8 @@ impl Lang {
             Self::Rust => "rust",
             Self::Js => "js",
             Self::Ts => "ts",
+            Self::Python => "python",
+            Self::Go => "go",
             Self::C => "c",
             Self::Zig => "zig",
         }
