@@ -20,7 +20,7 @@ GUEST_MANIFESTS := plugins/Cargo.toml benches/guests/Cargo.toml $(wildcard tests
 export CARGO_TARGET_DIR := $(TARGET)
 export RUST_BACKTRACE ?= 1
 
-.PHONY: build demo test wasm-target weir plugins check-format check-lints check-docs test-native test-plugins simulate clean-demo help
+.PHONY: build demo test wasm-target weir plugins check-format check-lints check-docs test-native test-plugins test-sdks simulate clean-demo help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -47,7 +47,7 @@ clean-demo: ## forget what the demo made
 	rm -rf $(TARGET)/demo
 
 # In the order in which a mistake shows soonest.
-test: check-format check-lints check-docs build test-native simulate test-plugins ## everything that CI runs
+test: check-format check-lints check-docs build test-native simulate test-plugins test-sdks ## everything that CI runs
 
 check-format:
 	cargo fmt --all --check
@@ -70,3 +70,6 @@ simulate: ## thousands of seeds of the simulations
 
 test-plugins:
 	CARGO_TARGET_DIR=$(GUEST_TARGET) cargo test --release --workspace --no-fail-fast --manifest-path plugins/Cargo.toml
+
+test-sdks: ## the SDKs in other languages than Rust, as far as their tools are there
+	@tools/test-sdks.sh
