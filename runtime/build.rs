@@ -1,5 +1,5 @@
-//! Puts the Rust SDK's sources and the adapter of core modules into the binary, so that `weir plugin new` and `build` work for who has
-//! nothing else.
+//! Puts the Rust SDK's sources and the core modules that weir itself brings into the binary, so that `weir plugin new`, `build` and `bench` work
+//! for who has nothing else.
 //!
 //! The list is made from the folder, so it cannot fall behind it: manifest, README, sources and the contract, not tests.
 
@@ -26,10 +26,12 @@ fn main() {
     }
     list.push_str("]\n");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
-    let adapter = root.join("src/plugin/component/preview1.wat");
-    println!("cargo::rerun-if-changed={}", adapter.display());
-    let adapter = wat::parse_file(&adapter).unwrap_or_else(|e| panic!("{e}"));
-    fs::write(out.join("preview1.wasm"), adapter).expect("cargo's output folder is writable");
+    for module in ["preview1", "empty"] {
+        let text = root.join("src/plugin/component").join(module).with_extension("wat");
+        println!("cargo::rerun-if-changed={}", text.display());
+        let binary = wat::parse_file(&text).unwrap_or_else(|e| panic!("{e}"));
+        fs::write(out.join(module).with_extension("wasm"), binary).expect("cargo's output folder is writable");
+    }
     fs::write(out.join("sdk_files.rs"), list).expect("cargo's output folder is writable");
 }
 

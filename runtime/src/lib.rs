@@ -16,6 +16,7 @@
 pub mod checkpoint;
 pub mod cli;
 pub mod clock;
+pub mod conformance;
 pub mod connector;
 pub mod error;
 pub mod flow;

@@ -53,6 +53,15 @@ pub fn componentize(module: &[u8], world: Option<World>) -> Result<Vec<u8>, Comp
     encoded.map_err(|e| ComponentError::Encode(e.into()))
 }
 
+/// A component that does nothing, to measure beside one that does something.
+///
+/// # Errors
+///
+/// None: a test makes it.
+pub fn empty_operator() -> Result<Vec<u8>, ComponentError> {
+    componentize(include_bytes!(concat!(env!("OUT_DIR"), "/empty.wasm")), Some(World::SimpleOperator))
+}
+
 /// What matters of a core module.
 #[derive(Default)]
 struct Facts {
@@ -100,6 +109,13 @@ mod tests {
     use wasmtime::{Caller, Engine, Extern, Instance, Linker, Memory, MemoryType, Module, Store};
 
     use super::*;
+    use crate::plugin::component::validate;
+
+    #[test]
+    fn the_operator_that_does_nothing_fulfils_the_contract() {
+        let inspection = validate(&empty_operator().unwrap()).unwrap();
+        assert_eq!((inspection.world, inspection.imports.len()), (Some(World::SimpleOperator), 0));
+    }
 
     /// The adapter as a core module, with what it has logged.
     struct Adapter {
