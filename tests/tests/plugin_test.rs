@@ -113,7 +113,7 @@ fn an_order_of_memory_addresses_is_found() {
     is_caught(
         "address-order",
         "snapshot fidelity",
-        &["says the same in another order", "of port settled", "in advance", "hash map or of memory addresses"],
+        &["says the same in another order", "of port settled", "in advance", "of a hash map or of memory addresses"],
     );
 }
 
@@ -238,7 +238,11 @@ fn state_that_a_restore_does_not_read_is_found() {
     is_caught(
         "unread-chunk",
         "snapshot fidelity",
-        &["it does not take its own state over", "1 chunks of state were read, and there are more"],
+        &[
+            "it does not take its own state over",
+            "1 chunks of state were read, and there are more",
+            "read on until `snapshots.read` gives no chunk",
+        ],
     );
 }
 

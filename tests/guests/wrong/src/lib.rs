@@ -124,7 +124,7 @@ impl Operator for Wrong {
                 continue;
             };
             if self.fault == Fault::Leak {
-                std::mem::forget(vec![0x5a_u8; 2048]);
+                std::mem::forget(std::hint::black_box(vec![0x5a_u8; 2048]));
             }
             let is_new = !self.entries.contains_key(key);
             if is_new || self.fault != Fault::ForgottenChange {
