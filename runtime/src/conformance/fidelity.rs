@@ -18,6 +18,11 @@ use super::trial::{Strictness, Trial, Verdict, call};
 use crate::model::{SnapshotMode, StateKind};
 use crate::plugin::{IDLE_STEPS_MAX, OperatorError};
 
+/// What usually makes the order differ.
+const ORDER: &str = "the order of a hash map or of memory addresses reaches the output, and it changes with whatever else takes memory, and \
+                     when state is read back: sort by what the records hold, or keep state in collections whose order depends on \
+                     their content alone";
+
 /// How much memory an instance has that ran up to a cut, and one that was restored there.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Memory {
@@ -151,7 +156,8 @@ async fn walk(trial: &Trial<'_>, cuts: &[usize], way: Way, restore: bool, tally:
     let (mut held, mut open, mut taken) = (State::default(), None::<Open>, 0_usize);
     for (number, &step) in steps.steps.iter().enumerate() {
         let is_cut = cuts.binary_search(&number).is_ok();
-        if is_cut || number == steps.last {
+        // A cut that comes before the end of a snapshot drives it to its end.
+        if is_cut {
             while let Some(writing) = open.take() {
                 open = go_on(trial, cuts, &mut donor, writing, &mut held, tally).await?;
             }
@@ -184,6 +190,9 @@ async fn walk(trial: &Trial<'_>, cuts: &[usize], way: Way, restore: bool, tally:
             taken += 1;
         }
         if number == steps.last {
+            while let Some(writing) = open.take() {
+                open = go_on(trial, cuts, &mut donor, writing, &mut held, tally).await?;
+            }
             let state = donor.full_state().await;
             let state = state.map_err(|error| Finding::failed("snapshot", "it does not write its state", &error))?;
             if let Some(difference) = baseline.state.difference(&state) {
@@ -294,9 +303,6 @@ async fn try_cut(trial: &Trial<'_>, cuts: &[usize], number: usize, way: Way, cut
 
 /// What a verdict on a restored instance means.
 fn judge(verdict: Verdict, way: Way, trial: &Trial<'_>) -> Option<Finding> {
-    const ORDER: &str = "the same records come in another order: that of a hash map or of memory addresses reaches the output, \
-                         and it changes when state is read back; sort by what the records hold, or keep state in \
-                         collections whose order depends on their content alone";
     match verdict {
         Verdict::Same { .. } => None,
         Verdict::Said(finding) if finding.kind == "order" => {

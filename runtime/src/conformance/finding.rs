@@ -179,6 +179,9 @@ fn hint_for(error: &OperatorError) -> String {
              length of the bytes, n + 1 for n records; null bits are one a record"
                 .to_owned()
         }
+        OperatorError::Contract { what, .. } if what.contains("chunks of state were read") => {
+            "`restore` has to read on until `snapshots.read` gives no chunk: what is left would be lost".to_owned()
+        }
         OperatorError::Contract { .. } => "see the rule in wit/, in the comment of what it called".to_owned(),
     }
 }

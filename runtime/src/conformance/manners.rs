@@ -1,6 +1,7 @@
 //! Manners: what the contract allows and an input rarely has.
 //!
-//! Each case runs on an instance of its own, among records of the input, and ends with a snapshot, a restore and the end of time. No call may fail:
+//! Each case runs on an instance of its own, among records of the input, and ends with a snapshot, a restore (unless restores are known to fail) and
+//! the end of time. No call may fail:
 //! a record that cannot be processed is rejected. What is said is not looked at.
 
 use super::course::Step;
@@ -36,28 +37,38 @@ struct Case {
 
 /// See the module. `cuts` are those of the fidelity check, none if that has failed.
 pub(super) async fn manners(trial: &Trial<'_>, cuts: Option<&[usize]>) -> Checked {
-    let (mut findings, mut names) = (Vec::new(), Vec::new());
-    for case in cases(trial) {
+    let (mut findings, mut names) = (Vec::<Finding>::new(), Vec::new());
+    let (mut tried, mut failed) = (0, 0);
+    for case in cases(trial, cuts.is_some()) {
         names.push(case.name);
+        tried += 1;
         if let Err(finding) = behave(trial, case).await {
-            findings.push(*finding);
+            failed += 1;
+            // The same fault shows in several cases.
+            match findings.iter_mut().find(|known| known.error == finding.error) {
+                Some(known) => {
+                    let setting = known.setting.take().unwrap_or_default();
+                    known.setting = Some(format!("{setting}; also {}", finding.setting.unwrap_or_default()));
+                }
+                None => findings.push(*finding),
+            }
         }
     }
     if let Some(cuts) = cuts {
         names.push("a watermark told again after a restore");
-        findings.extend(relay(trial, cuts, true).await.err());
+        let again = relay(trial, cuts, true).await.err();
         names.push("a snapshot given up");
-        findings.extend(given_up(trial, cuts).await.err().map(|finding| *finding));
+        let given_up = given_up(trial, cuts).await.err().map(|finding| *finding);
+        tried += 2;
+        failed += usize::from(again.is_some()) + usize::from(given_up.is_some());
+        findings.extend(again.into_iter().chain(given_up));
     }
-    let mut summary = names.join(", ");
-    if !findings.is_empty() {
-        summary = format!("{} of {} cases", names.len() - findings.len().min(names.len()), names.len());
-    }
+    let summary = if findings.is_empty() { names.join(", ") } else { format!("{failed} of {tried} cases fail") };
     let notes = vec!["empty batches are not tried: the contract says that a batch has at least one record".to_owned()];
     Checked::new(Check::Manners, summary, findings, notes)
 }
 
-fn cases(trial: &Trial<'_>) -> Vec<Case> {
+fn cases(trial: &Trial<'_>, restores: bool) -> Vec<Case> {
     const REJECT: &str =
         "reject what cannot be processed, with a reason, and go on: one odd record must not end an instance";
     let input = trial.input;
@@ -173,6 +184,7 @@ fn cases(trial: &Trial<'_>) -> Vec<Case> {
     ));
     for case in &mut cases {
         surround(trial, case);
+        case.acts.retain(|act| restores || !matches!(act, Act::Restore));
     }
     cases
 }

@@ -124,10 +124,15 @@ fn render(report: &Report, path: &str, digest: &str, input: &str) -> String {
 
 /// A label and a text, which goes on below itself.
 fn line(text: &mut String, label: &str, value: &str) {
+    wrapped(text, label, 10, value);
+}
+
+/// The same with labels of this width.
+fn wrapped(text: &mut String, label: &str, label_width: usize, value: &str) {
     const WIDTH: usize = 100;
     let mut rest = String::new();
     let mut lines = Vec::new();
-    for word in value.split(' ') {
+    for word in value.split([' ', '\n']) {
         if !rest.is_empty() && rest.chars().count() + 1 + word.chars().count() > WIDTH {
             lines.push(std::mem::take(&mut rest));
         }
@@ -140,7 +145,7 @@ fn line(text: &mut String, label: &str, value: &str) {
     for (number, part) in lines.iter().enumerate() {
         let label = if number == 0 { label } else { "" };
         // A string grows.
-        let _ = writeln!(text, "{label:<10}{part}");
+        let _ = writeln!(text, "{label:<label_width$}{part}");
     }
 }
 
@@ -185,7 +190,7 @@ fn usage(text: &mut String, used: &Used) {
 
 fn explain(text: &mut String, check: Check, finding: &Finding) {
     let _ = writeln!(text, "{}: {}", check.title(), finding.message);
-    let mut part = |label: &str, value: &str| line(text, &format!("  {label}"), value);
+    let mut part = |label: &str, value: &str| wrapped(text, &format!("  {label}"), 12, value);
     if let Some(setting) = &finding.setting {
         part("when", setting);
     }
@@ -213,10 +218,29 @@ fn explain(text: &mut String, check: Check, finding: &Finding) {
     if let Some(error) = &finding.error {
         part("error", error);
     }
-    for (number, frame) in finding.backtrace.iter().flat_map(|frames| frames.lines()).take(6).enumerate() {
+    let frames = finding.backtrace.iter().flat_map(|frames| frames.lines()).filter(|frame| !is_of_panic(frame));
+    for (number, frame) in frames.take(FRAMES_MAX).enumerate() {
         part(if number == 0 { "frames" } else { "" }, frame.trim());
     }
     part("hint", &finding.hint);
+}
+
+/// How many frames of a guest are shown.
+const FRAMES_MAX: usize = 6;
+
+/// Whether a frame is how a language panics, and says nothing of where.
+fn is_of_panic(frame: &str) -> bool {
+    [
+        "rust_panic",
+        "std::panicking",
+        "core::panicking",
+        "rust_begin_unwind",
+        "short_backtrace",
+        "unwrap_failed",
+        "expect_failed",
+    ]
+    .iter()
+    .any(|part| frame.contains(part))
 }
 
 /// A record in one line.
