@@ -213,10 +213,14 @@ async fn walk(trial: &Trial<'_>, cuts: &[usize], way: Way, restore: bool, tally:
         if step == Step::Stop {
             if let Some(difference) = baseline.said(stop).and_then(|with| with.difference(0, &said)) {
                 let finding = trial.describe(stop, difference).setting(way.name());
-                let hint =
-                    "`snapshot` must not change what the operator does: look for what it drains, clears or resets";
-                let message = "taking snapshots changes what the operator says afterwards".to_owned();
-                return Err(Finding { kind: "snapshot-disturbs", message, ..finding.hint(hint) });
+                let (message, hint) = match finding.kind {
+                    "order" => ("after a snapshot was taken it says the same in another order", ORDER),
+                    _ => (
+                        "taking snapshots changes what the operator says afterwards",
+                        "`snapshot` must not change what the operator does: look for what it drains, clears or resets",
+                    ),
+                };
+                return Err(Finding { kind: "snapshot-disturbs", message: message.to_owned(), ..finding.hint(hint) });
             }
             said = Said::new(outputs);
             stop += 1;
@@ -233,10 +237,7 @@ async fn step_of(
     held: &mut State,
 ) -> Result<Option<Open>, Finding> {
     let before = open.written.chunks.len();
-    let done = match donor.snapshot_step(open.mode, &mut open.written).await {
-        Ok(done) => Ok(done),
-        Err(error) => Err(error),
-    };
+    let done = donor.snapshot_step(open.mode, &mut open.written).await;
     open.steps = if open.written.chunks.len() == before { open.steps + 1 } else { open.steps };
     match done {
         Ok(false) if open.steps <= IDLE_STEPS_MAX => Ok(Some(open)),

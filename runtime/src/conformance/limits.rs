@@ -114,7 +114,9 @@ pub(super) fn limits(trial: &Trial<'_>, seen: &Seen, used: &Used) -> Checked {
         })
         .into_iter()
         .collect();
-    Checked::new(Check::Limits, "within the defaults", findings, notes)
+    let summary =
+        if findings.is_empty() { "within the defaults" } else { "within the defaults so far, and not for ever" };
+    Checked::new(Check::Limits, summary, findings, notes)
 }
 
 /// Memory that grows without need.

@@ -19,9 +19,12 @@ const AROUND: usize = 20;
 /// How many records of the input are told backwards.
 const BACKWARDS: usize = 1_000;
 
+/// Event time, key and value of a record.
+type Plain<'a> = (Timestamp, Option<&'a [u8]>, Option<&'a [u8]>);
+
 /// Something that is done to an instance.
 enum Act {
-    Process(Batch),
+    Process(Box<Batch>),
     Advance(Timestamp),
     Wake,
     /// Another instance goes on.
@@ -79,7 +82,7 @@ fn cases(trial: &Trial<'_>, restores: bool) -> Vec<Case> {
     let (key, value) = (records.keys.get(row).unwrap_or(b"key"), records.values.get(row).unwrap_or(b"{}"));
     let time = records.timestamps[row];
     let newest = input.watermark(input.len());
-    let batch = |rows: &[(Timestamp, Option<&[u8]>, Option<&[u8]>)]| {
+    let batch = |rows: &[Plain<'_>]| {
         let mut batch = Batch::default();
         rows.iter().for_each(|(time, key, value)| batch.push(*time, *key, *value));
         batch
@@ -89,7 +92,7 @@ fn cases(trial: &Trial<'_>, restores: bool) -> Vec<Case> {
         let one = |row| {
             let mut one = Batch::default();
             one.push_row(batch, row);
-            Act::Process(one)
+            Act::Process(Box::new(one))
         };
         (0..batch.len()).map(one).collect()
     };
@@ -116,7 +119,7 @@ fn cases(trial: &Trial<'_>, restores: bool) -> Vec<Case> {
     let nulls = batch(&pairs);
     // Alone, so that a column that nobody has is there as well; then together.
     let mut acts = each(&nulls);
-    acts.push(Act::Process(nulls));
+    acts.push(Act::Process(Box::new(nulls)));
     cases.push(case(
         "null and empty keys and values",
         acts,
@@ -137,8 +140,7 @@ fn cases(trial: &Trial<'_>, restores: bool) -> Vec<Case> {
         b"{\"a\":1}{\"a\":2}",
         b"\0",
     ];
-    let mut rows: Vec<(Timestamp, Option<&[u8]>, Option<&[u8]>)> =
-        odd.iter().map(|&value| (time, Some(key), Some(value))).collect();
+    let mut rows: Vec<Plain<'_>> = odd.iter().map(|&value| (time, Some(key), Some(value))).collect();
     let deep = b"[".repeat(100_000);
     rows.push((time, Some(key), Some(&deep)));
     rows.push((time, Some(b"\xff\xfe\x00\x80"), Some(value)));
@@ -158,7 +160,7 @@ fn cases(trial: &Trial<'_>, restores: bool) -> Vec<Case> {
     for from in (0..backwards.len()).step_by(7) {
         let mut seven = Batch::default();
         (from..(from + 7).min(backwards.len())).for_each(|row| seven.push_row(&backwards, row));
-        acts.push(Act::Process(seven));
+        acts.push(Act::Process(Box::new(seven)));
     }
     cases.push(case("time running backwards", acts, "records may be out of order, and behind the watermark"));
 
@@ -167,14 +169,14 @@ fn cases(trial: &Trial<'_>, restores: bool) -> Vec<Case> {
     headers.headers.push(1, Some(b""));
     cases.push(case(
         "headers",
-        vec![Act::Process(headers)],
+        vec![Act::Process(Box::new(headers))],
         "a record may have headers: what hands columns on has to hand on all of a batch",
     ));
 
     let largest = vec![b'x'; RECORD_BYTES_MAX];
     let acts = vec![
-        Act::Process(batch(&[(time, Some(key), Some(&largest))])),
-        Act::Process(batch(&[(time, Some(&largest), Some(value))])),
+        Act::Process(Box::new(batch(&[(time, Some(key), Some(&largest))]))),
+        Act::Process(Box::new(batch(&[(time, Some(&largest), Some(value))]))),
     ];
     cases.push(case(
         "a key and a value of 16 MiB",
@@ -194,9 +196,9 @@ fn surround(trial: &Trial<'_>, case: &mut Case) {
     let input = trial.input;
     let some = || input.slice(0, input.len().min(AROUND), |_| true);
     if !matches!(case.acts.first(), Some(Act::Restore)) {
-        case.acts.insert(0, Act::Process(some()));
+        case.acts.insert(0, Act::Process(Box::new(some())));
     }
-    case.acts.extend([Act::Restore, Act::Process(some())]);
+    case.acts.extend([Act::Restore, Act::Process(Box::new(some()))]);
 }
 
 async fn behave(trial: &Trial<'_>, case: Case) -> Result<(), Box<Finding>> {

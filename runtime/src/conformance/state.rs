@@ -179,17 +179,15 @@ fn amount(pieces: &[Piece]) -> String {
 }
 
 fn difference(mine: &[Piece], theirs: &[Piece]) -> String {
-    let pairs = mine.iter().zip(theirs).enumerate();
-    for (number, (mine, theirs)) in pairs.filter(|(_, (mine, theirs))| mine.data != theirs.data) {
-        let (mine, theirs) = (&mine.data, &theirs.data);
-        let at = mine.iter().zip(theirs.iter()).position(|(a, b)| a != b).unwrap_or(mine.len().min(theirs.len()));
-        return format!(
-            "differs from byte {at} of its chunk {number} on ({} bytes in the undisturbed run, {} in the other)",
-            mine.len(),
-            theirs.len()
-        );
-    }
-    format!("has {} in the undisturbed run and {} in the other", amount(mine), amount(theirs))
+    let mut pairs = mine.iter().zip(theirs).map(|(mine, theirs)| (&mine.data, &theirs.data)).enumerate();
+    let Some((number, (mine, theirs))) = pairs.find(|(_, (mine, theirs))| mine != theirs) else {
+        return format!("has {} in the undisturbed run and {} in the other", amount(mine), amount(theirs));
+    };
+    let at = mine.iter().zip(theirs.iter()).position(|(a, b)| a != b).unwrap_or(mine.len().min(theirs.len()));
+    let (mine, theirs) = (mine.len(), theirs.len());
+    format!(
+        "differs from byte {at} of its chunk {number} on ({mine} bytes in the undisturbed run, {theirs} in the other)"
+    )
 }
 
 /// A segment for people.
@@ -263,7 +261,7 @@ mod tests {
             (data(&two[0]), data(&two[1])),
             (vec!["0".into(), "s".into(), "i".into()], vec!["127".into(), "s".into(), "j".into()])
         );
-        assert_eq!(State::deal(&two, 1).unwrap(), [one.clone()]);
+        assert_eq!(State::deal(&two, 1).unwrap(), std::slice::from_ref(&one));
         assert_eq!(State::deal(&[one.clone(), one], 2), Err(Undealt::Twice(0)));
         let own = State::full(0, written(&[(Scope::Subtask, Base, "own")]));
         assert_eq!(State::deal(&[own], 2), Err(Undealt::Subtask(3)));
