@@ -1,5 +1,5 @@
-//! Puts into the binary what `weir plugin new` and `build` need, so that they work for who has nothing else: the SDKs, the files of a new project
-//! in each language, and the adapter of core modules.
+//! Puts into the binary what `weir plugin new`, `build` and `bench` need, so that they work for who has nothing else: the SDKs, the files of a new
+//! project in each language, and the core modules that weir itself brings.
 //!
 //! The lists are made from the folders, so they cannot fall behind them: manifest, README, sources and the contract, not tests.
 
@@ -52,10 +52,12 @@ fn main() {
     list.push_str("]\n");
     fs::write(out.join("sdk_files.rs"), list).expect("cargo's output folder is writable");
 
-    let adapter = root.join("src/plugin/component/preview1.wat");
-    println!("cargo::rerun-if-changed={}", adapter.display());
-    let adapter = wat::parse_file(&adapter).unwrap_or_else(|e| panic!("{e}"));
-    fs::write(out.join("preview1.wasm"), adapter).expect("cargo's output folder is writable");
+    for module in ["preview1", "empty"] {
+        let text = root.join("src/plugin/component").join(module).with_extension("wat");
+        println!("cargo::rerun-if-changed={}", text.display());
+        let binary = wat::parse_file(&text).unwrap_or_else(|e| panic!("{e}"));
+        fs::write(out.join(module).with_extension("wasm"), binary).expect("cargo's output folder is writable");
+    }
 }
 
 /// Adds the files at and below `path`, with paths as they will be in a plugin's folder.

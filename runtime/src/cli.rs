@@ -35,7 +35,7 @@ pub struct Cli {
 }
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 done; 1 the job failed; 2 wrong call or pipeline file; 3 a plugin cannot be used; 4 what is stored cannot be used; \
+Exit codes: 0 done; 1 the job failed; 2 wrong call or pipeline file; 3 a plugin cannot be used, or does not pass its test; 4 what is stored cannot be used; \
 5 the store or a file system does not answer; 6 a newer run of the job took over; 7 a replay differs from what is recorded.
 
 WEIR_LOG sets what is logged to standard error: error, warn, info (the default), debug, trace; or by module, \
@@ -47,7 +47,7 @@ enum Command {
     Run(run::RunArgs),
     /// Check a pipeline: its plan, and the guarantee of each path from source to sink
     Check(run::CheckArgs),
-    /// Make, build and look into plugins
+    /// Make, build, look into, try and measure plugins
     #[command(subcommand)]
     Plugin(plugin::PluginCommand),
     /// Look at checkpoints, take one, change their settings

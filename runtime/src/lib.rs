@@ -11,11 +11,12 @@
 //!
 //! The modules, in the order of their dependencies; none uses one that comes after it:
 //! [`model`], [`error`], [`mod@pointer`], [`clock`], [`storage`]; [`plan`]; `checkpoint`, [`plugin`] and [`connector`], which do not know one
-//! another; `flow`, the data path; `job`, the ring of coordinator and supervisor; `cli`.
+//! another; `flow`, the data path; `job`, the ring of coordinator and supervisor; [`conformance`], which tries an operator alone; `cli`.
 
 pub mod checkpoint;
 pub mod cli;
 pub mod clock;
+pub mod conformance;
 pub mod connector;
 pub mod error;
 pub mod flow;

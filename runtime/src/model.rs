@@ -8,12 +8,14 @@ mod batch;
 mod descriptor;
 mod guarantee;
 mod names;
+mod shown;
 mod state;
 
 pub use batch::{Batch, BatchFault, BatchLimit, Column, RECORD_BYTES_MAX};
 pub use descriptor::{Descriptor, Port, StateKind, TaskInfo};
 pub use guarantee::Guarantee;
 pub use names::{Epoch, Generation, JobId, NodeName, TaskId, name_fault};
+pub use shown::ShownBytes;
 pub use state::{Chunk, CommitIdentity, Committable, Scope, SegmentKind, SnapshotMode, SplitPosition};
 
 use serde::{Deserialize, Serialize};

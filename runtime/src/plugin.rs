@@ -33,6 +33,8 @@ pub use limits::TICK;
 pub use load::{HostOptions, Plugin, PluginHost};
 pub use metrics::{Metric, MetricValue};
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
@@ -172,6 +174,16 @@ pub trait Operator: Send {
 
     /// Goes on from a cut: called on a fresh instance, before `restore`.
     fn resume_from(&mut self, _cut: HostCut) {}
+
+    /// Its memory in bytes, which never shrinks in a component; 0 where nobody knows.
+    fn memory_bytes(&self) -> u64 {
+        0
+    }
+
+    /// How long it has spent handing over what it emitted, of an instance that was made [with a stopwatch](Plugin::with_stopwatch).
+    fn emitting(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// Why a call failed.

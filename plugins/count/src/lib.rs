@@ -1,6 +1,6 @@
 //! Counts records by key: for each record that comes in, one goes out with the count so far.
 //!
-//! Input `in` is keyed. A record without a key is rejected. Keys, event times and headers are handed on as they came; only the value is
+//! Input `in` is keyed. A record without a key is rejected, and so is one whose key is too long for a JSON value. Keys, event times and headers are handed on as they came; only the value is
 //! made here. The state is one number a key, so it can be upgraded, rescaled and stored incrementally.
 
 use weir_sdk::batch::ColumnBuilder;
@@ -22,6 +22,9 @@ const SCHEMA: &str = r#"{
     }
   }
 }"#;
+
+/// The longest key that is written as JSON, in bytes: with everything in it escaped it fits a value.
+const JSON_KEY_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Debug, Default, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -70,7 +73,8 @@ impl Operator for Count {
     }
 
     fn process(&mut self, _: u32, batch: BatchView<'_>, out: &mut Output) -> Result<Progress, Failure> {
-        if batch.keys().is_full() {
+        let longest = if self.format == Format::Json { JSON_KEY_BYTES_MAX } else { usize::MAX };
+        if batch.keys().is_full() && batch.keys().bytes().len() <= longest {
             self.count(batch, out);
             return Ok(Progress::Done);
         }
@@ -78,6 +82,9 @@ impl Operator for Count {
         keyed.clear();
         for record in batch.records() {
             match record.key() {
+                Some(key) if key.len() > longest => {
+                    out.reject(record.index(), "the key has more than 1 MiB, which is too much for a JSON value");
+                }
                 Some(_) => keyed.push_record(&record),
                 None => out.reject(record.index(), "the record has no key to count by"),
             }

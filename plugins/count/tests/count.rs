@@ -31,6 +31,22 @@ fn keys_are_escaped_in_json() {
 }
 
 #[test]
+fn a_key_that_is_too_long_for_json_is_rejected_and_the_others_counted() {
+    let long = "x".repeat((1 << 20) + 1);
+    let rows = || [Row::new("a", ""), Row::new(long.as_str(), ""), Row::new("a", "")];
+    let mut h = Harness::<Count>::new("{}").unwrap();
+    h.process(0, &rows()).unwrap();
+    assert_eq!(
+        h.take(0).iter().map(Row::text).collect::<Vec<_>>(),
+        [r#"{"key":"a","count":1}"#, r#"{"key":"a","count":2}"#]
+    );
+    assert!(h.take_rejected()[0].1.contains("more than 1 MiB"));
+    let mut h = Harness::<Count>::new(r#"{"format":"binary"}"#).unwrap();
+    h.process(0, &rows()).unwrap();
+    assert_eq!(h.take(0).len(), 3);
+}
+
+#[test]
 fn records_without_a_key_are_rejected_and_the_others_counted() {
     let mut h = Harness::<Count>::new(r#"{"format":"binary"}"#).unwrap();
     h.process(0, &[Row::of_value("x"), Row::new("", "y").header("h", "1"), Row::of_value("z")]).unwrap();

@@ -160,12 +160,21 @@ impl Firing {
     }
 }
 
+/// The longest key, in bytes: with everything in it escaped it fits a JSON value.
+const KEY_BYTES_MAX: usize = 1 << 20;
+
 /// Counts a batch that lies in one open window and whose records all have keys, which is the usual case. False: it is not such a batch.
 fn count_batch(windows: &mut Windows<u64>, size: i64, batch: BatchView<'_>) -> bool {
     let times = batch.timestamps();
     let (first, last) = times.iter().fold((i64::MAX, i64::MIN), |(min, max), time| (min.min(*time), max.max(*time)));
     let end = time::window_end(first, size);
-    if !batch.keys().is_full() || !time::is_valid(first, size) || last >= end || !windows.is_open_for_all(end) {
+    let keys = batch.keys();
+    if !keys.is_full()
+        || keys.bytes().len() > KEY_BYTES_MAX
+        || !time::is_valid(first, size)
+        || last >= end
+        || !windows.is_open_for_all(end)
+    {
         return false;
     }
     windows.update_batch(end, batch, |_, count| *count += 1);
@@ -188,6 +197,10 @@ fn each_record<V: State, T>(
             out.reject(record.index(), &format!("the record has no {what}"));
             continue;
         };
+        if record.key().is_some_and(|key| key.len() > KEY_BYTES_MAX) {
+            out.reject(record.index(), "the key has more than 1 MiB");
+            continue;
+        }
         if !time::is_valid(time, size) {
             out.reject(record.index(), "the event time is too far from 1970 for a window");
             continue;

@@ -127,16 +127,18 @@ fn what_cannot_be_aggregated_is_rejected_with_the_reason_and_the_rest_is_counted
             Row::new("k", r#"{"x":"NA"}"#).at(0),
             Row::new("k", "{").at(0),
             Row::new("k", r#"{"x":1}"#).at(i64::MAX - 5),
+            Row::new("k".repeat((1 << 20) + 1).as_str(), r#"{"x":1}"#).at(0),
             Row::new("k", r#"{"x":1}"#).at(0),
         ],
     )
     .unwrap();
     let reasons: Vec<String> = h.take_rejected().into_iter().map(|(_, reason)| reason).collect();
-    for (reason, part) in reasons.iter().zip(["event time", "no key", "a string, not a number", "not JSON", "too far"])
+    for (reason, part) in
+        reasons.iter().zip(["event time", "no key", "a string, not a number", "not JSON", "too far", "more than 1 MiB"])
     {
         assert!(reason.contains(part), "{reason:?} should say {part:?}");
     }
-    assert_eq!(reasons.len(), 5);
+    assert_eq!(reasons.len(), 6);
     h.advance(END_OF_TIME).unwrap();
     assert!(h.take(0)[0].text().contains(r#""count":1,"#));
 }

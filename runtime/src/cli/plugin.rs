@@ -1,7 +1,11 @@
-//! `weir plugin`: make a plugin, build it, look into it.
+//! `weir plugin`: make a plugin, build it, look into it, try it, measure it.
 //!
 //! What was made or found goes to standard output, as a list for people or as JSON; cargo's progress and everything else goes to standard
 //! error. A component that breaks the contract ends with the exit code of a plugin that cannot be used.
+
+mod bench;
+mod subject;
+mod test;
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -29,6 +33,10 @@ pub enum PluginCommand {
     Componentize(ComponentizeArgs),
     /// Show what a component is, imports and exports
     Inspect(InspectArgs),
+    /// Try an operator on records of yours: does it survive snapshots, restores, other batches, other subtasks, odd records
+    Test(test::TestArgs),
+    /// Measure an operator on records of yours, by batch size
+    Bench(bench::BenchArgs),
     /// Get a toolchain that can build plugins, where rustup has none
     Setup(SetupArgs),
 }
@@ -109,6 +117,8 @@ impl PluginCommand {
             Self::Build(args) => args.run(),
             Self::Componentize(args) => args.run(),
             Self::Inspect(args) => args.run(),
+            Self::Test(args) => args.run(),
+            Self::Bench(args) => args.run(),
             Self::Setup(args) => args.run(),
         }
     }

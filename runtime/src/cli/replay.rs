@@ -18,11 +18,8 @@ use crate::error::{Error, ErrorKind};
 use crate::flow::{OperatorCall, Seen, Tap};
 use crate::job::{Difference, Job, Pair, Verdict, replay_pair};
 use crate::metrics::JobMetrics;
-use crate::model::{Batch, Epoch, NO_TIME, NodeName, TaskId, Timestamp};
+use crate::model::{Batch, Epoch, NO_TIME, NodeName, ShownBytes, TaskId, Timestamp};
 use crate::plan::{Grants, NodeKind, OutPort, REJECTED, SOURCE_PORT};
-
-/// How much of a key or a value a line for people shows, in characters.
-const SHOWN_CHARS_MAX: usize = 160;
 
 /// `weir replay`.
 #[derive(Debug, Args)]
@@ -230,40 +227,12 @@ struct Line<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     event_time: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    key: Option<Bytes>,
+    key: Option<ShownBytes>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    value: Option<Bytes>,
+    value: Option<ShownBytes>,
     /// Why it was rejected.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
-}
-
-/// Bytes of a record: as text where they are UTF-8, else in hexadecimal.
-#[derive(Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Bytes {
-    Text(String),
-    Hex(String),
-}
-
-impl Bytes {
-    fn new(bytes: &[u8]) -> Self {
-        match std::str::from_utf8(bytes) {
-            Ok(text) => Self::Text(text.to_owned()),
-            Err(_) => Self::Hex(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
-        }
-    }
-
-    /// In one line, and not too long.
-    fn short(&self) -> String {
-        let (prefix, text) = match self {
-            Self::Text(text) => ("", text),
-            Self::Hex(text) => ("0x", text),
-        };
-        let shown: String = text.chars().take(SHOWN_CHARS_MAX).map(|c| if c.is_control() { '␤' } else { c }).collect();
-        let more = if text.chars().nth(SHOWN_CHARS_MAX).is_some() { "…" } else { "" };
-        format!("{prefix}{shown}{more}")
-    }
 }
 
 impl Line<'_> {
@@ -284,7 +253,7 @@ impl Line<'_> {
         self.watermark.iter().for_each(|watermark| add(&format!("watermark {}", time(*watermark))));
         if *what != "call" {
             add(&self.event_time.map_or_else(|| "-".into(), time));
-            let column = |bytes: &Option<Bytes>| bytes.as_ref().map_or_else(|| "-".into(), Bytes::short);
+            let column = |bytes: &Option<ShownBytes>| bytes.as_ref().map_or_else(|| "-".into(), ShownBytes::short);
             add(&column(&self.key));
             add(&column(&self.value));
         }
@@ -315,8 +284,8 @@ impl Printer {
         for row in 0..batch.len() {
             let one = Line {
                 event_time: Some(batch.timestamps[row]).filter(|&time| time != NO_TIME),
-                key: batch.keys.get(row).map(Bytes::new),
-                value: batch.values.get(row).map(Bytes::new),
+                key: batch.keys.get(row).map(ShownBytes::new),
+                value: batch.values.get(row).map(ShownBytes::new),
                 reason: reasons.get(row).map(String::as_str),
                 now: None,
                 watermark: None,

@@ -12,7 +12,7 @@ use serde::Serialize;
 use wasmparser::{Parser, Validator};
 
 pub use contract::{World, contract_files};
-pub use encode::componentize;
+pub use encode::{componentize, empty_operator};
 
 /// The largest file that is taken for a plugin, in bytes. An interpreter with its library is 20 MB.
 pub const COMPONENT_BYTES_MAX: u64 = 256 << 20;

@@ -6,6 +6,8 @@
 //!
 //! Refuses: any import that is not in `wit/`. What of WASI there is, is in `wasi.rs`.
 
+use std::time::Duration;
+
 use wasmtime::StoreContextMut;
 use wasmtime::component::{ComponentType, Lift, Linker, WasmList, WasmStr};
 
@@ -17,6 +19,7 @@ use super::limits::{Breach, CHUNK_BYTES_MAX, ITEM_BYTES, Meter, REASON_BYTES_MAX
 use super::log::Log;
 use super::metrics::{Change, NAME_BYTES_MAX, Refused, TaskMetrics};
 use super::wasi::Outside;
+use crate::clock::Clock;
 use crate::model::{Batch, Column, SegmentKind, SnapshotMode, Timestamp};
 
 /// An export that is being called, which decides what may be imported meanwhile.
@@ -103,7 +106,16 @@ pub(super) struct HostState {
     pub(super) chunks_given: u64,
     pub(super) log: Log,
     metrics: TaskMetrics,
+    /// How long it has emitted, where somebody wants to know.
+    pub(super) stopwatch: Option<Stopwatch>,
     _place: Place,
+}
+
+/// The time spent handing over output.
+#[derive(Debug)]
+pub(super) struct Stopwatch {
+    pub(super) clock: Clock,
+    pub(super) emitting: Duration,
 }
 
 impl HostState {
@@ -125,6 +137,7 @@ impl HostState {
             chunks_given: 0,
             log,
             metrics,
+            stopwatch: None,
             _place: place,
         }
     }
@@ -296,10 +309,16 @@ pub(super) fn link(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
     let mut output = linker.instance("weir:plugin/output@0.1.0")?;
     output.func_wrap("emit", |mut store: Store<'_>, (port, list): (u32, BatchList)| {
         let state = store.data_mut();
+        let began = state.stopwatch.as_ref().map(|watch| watch.clock.elapsed());
         state.allow_output("output.emit")?;
         state.meter.spend_output(list.cost())?;
         let batch = list.read(&store);
-        Ok(store.data_mut().emit(port, batch)?)
+        let state = store.data_mut();
+        state.emit(port, batch)?;
+        if let (Some(watch), Some(began)) = (&mut state.stopwatch, began) {
+            watch.emitting += watch.clock.elapsed().saturating_sub(began);
+        }
+        Ok(())
     })?;
     output.func_wrap("reject", |mut store: Store<'_>, (index, reason): (u32, WasmStr)| {
         let state = store.data();

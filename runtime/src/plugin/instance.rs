@@ -18,7 +18,7 @@ use wasmtime::{Store, UpdateDeadline};
 
 use super::bindings::{self, checkpoint, processor, types};
 use super::engine::SharedEngine;
-use super::host::{Call, HostState, Rejected};
+use super::host::{Call, HostState, Rejected, Stopwatch};
 use super::image::{Accessors, Image, ImageFault};
 use super::lent::Loan;
 use super::limits::{self, HOSTCALL_BYTES, Meter, TEXT_BYTES_MAX, clean};
@@ -26,6 +26,7 @@ use super::log::Log;
 use super::metrics::TaskMetrics;
 use super::wasi::Outside;
 use super::{HostCut, Operator, OperatorError, Output, SnapshotReader, SnapshotWriter};
+use crate::clock::Clock;
 use crate::model::{Batch, Chunk, Epoch, SnapshotMode, StateKind, TaskInfo, Timestamp};
 use crate::plan::LimitsSpec;
 
@@ -221,9 +222,11 @@ impl Instance {
         self.settle(call, result)
     }
 
-    /// Its linear memory in bytes.
-    pub(super) fn memory_bytes(&self) -> u64 {
-        self.store.as_ref().map_or(0, |store| store.data().meter.memory_bytes())
+    /// Notes from now on how long it emits.
+    pub(super) fn start_stopwatch(&mut self, clock: Clock) {
+        if let Some(store) = &mut self.store {
+            store.data_mut().stopwatch = Some(Stopwatch { clock, emitting: Duration::ZERO });
+        }
     }
 
     /// Ends it: another takes its place.
@@ -436,6 +439,15 @@ impl Operator for Instance {
         if let Some(store) = &mut self.store {
             store.data_mut().outside.cut = cut;
         }
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.store.as_ref().map_or(0, |store| store.data().meter.memory_bytes())
+    }
+
+    fn emitting(&self) -> Duration {
+        let watch = self.store.as_ref().and_then(|store| store.data().stopwatch.as_ref());
+        watch.map_or(Duration::ZERO, |watch| watch.emitting)
     }
 }
 

@@ -60,7 +60,12 @@ struct Inner {
 
 /// A component that can be instantiated. Cheap to copy.
 #[derive(Clone)]
-pub struct Plugin(Arc<Loaded>, Grants);
+pub struct Plugin {
+    loaded: Arc<Loaded>,
+    grants: Grants,
+    /// Whether its instances note how long they emit.
+    stopwatch: bool,
+}
 
 struct Loaded {
     digest: blake3::Hash,
@@ -115,7 +120,7 @@ impl PluginHost {
         }
         let digest = blake3::hash(bytes);
         if let Some(loaded) = self.loaded().get(&digest).and_then(Weak::upgrade) {
-            return Ok(Plugin(loaded, Grants::default()));
+            return Ok(Plugin::new(loaded));
         }
         let compiled = self.compile(digest, bytes).await?;
         let imports = |error: wasmtime::Error| PluginError::Imports(format!("{error:#}"));
@@ -148,7 +153,7 @@ impl PluginHost {
         let mut all = self.loaded();
         all.retain(|_, weak| weak.strong_count() > 0);
         all.insert(digest, Arc::downgrade(&loaded));
-        Ok(Plugin(loaded, Grants::default()))
+        Ok(Plugin::new(loaded))
     }
 
     fn loaded(&self) -> std::sync::MutexGuard<'_, HashMap<blake3::Hash, Weak<Loaded>>> {
@@ -201,31 +206,41 @@ impl PluginHost {
 }
 
 impl Plugin {
+    fn new(loaded: Arc<Loaded>) -> Self {
+        Self { loaded, grants: Grants::default(), stopwatch: false }
+    }
+
     /// The blake3 of the component's bytes, in hexadecimal.
     pub fn digest(&self) -> String {
-        self.0.digest.to_hex().to_string()
+        self.loaded.digest.to_hex().to_string()
     }
 
     /// What it says about itself.
     pub fn descriptor(&self) -> &Descriptor {
-        &self.0.descriptor
+        &self.loaded.descriptor
     }
 
     /// Whether its state is saved as an image of its memory: it has state, and no code that writes it.
     pub fn takes_images(&self) -> bool {
-        self.0.descriptor.state != StateKind::Stateless && !self.has_snapshot_code()
+        self.loaded.descriptor.state != StateKind::Stateless && !self.has_snapshot_code()
     }
 
     /// The same plugin, whose instances may see this of the world outside. A new one has no grants. Whoever gives some says so
     /// in the manifest: a replay cannot come to the same.
     #[must_use]
     pub fn with_grants(self, grants: Grants) -> Self {
-        Self(self.0, grants)
+        Self { grants, ..self }
+    }
+
+    /// The same plugin, whose instances note how long they [emit](Operator::emitting): for measuring, since it takes time.
+    #[must_use]
+    pub fn with_stopwatch(self) -> Self {
+        Self { stopwatch: true, ..self }
     }
 
     /// Whether it writes and reads its state itself.
     pub fn has_snapshot_code(&self) -> bool {
-        self.0.code.checkpoint.is_some()
+        self.loaded.code.checkpoint.is_some()
     }
 
     /// A fresh instance that is open for work. `config` is a JSON object, or null for none.
@@ -261,14 +276,17 @@ impl Plugin {
         config: &str,
         task: &TaskInfo,
     ) -> Result<Instance, OperatorError> {
-        let Loaded { descriptor, code, host, .. } = &*self.0;
+        let Loaded { descriptor, code, host, .. } = &*self.loaded;
         let Inner { clock, metrics, .. } = &*host.0;
         let log = Log::new(task.job.clone(), task.node.clone(), task.subtask, clock.clone(), limits.log_lines);
         let metrics = metrics.task(&task.job, &task.node, task.subtask);
         let mut instance = Instance::new(code, first, limits.clone(), log, metrics).await?;
         let output_keyed = descriptor.outputs.iter().map(|port| port.keyed).collect();
-        let outside = Outside::new(task.seed, self.1, clock.clone());
+        let outside = Outside::new(task.seed, self.grants, clock.clone());
         instance.bind(code, config, task, descriptor.state, output_keyed, outside)?;
+        if self.stopwatch {
+            instance.start_stopwatch(clock.clone());
+        }
         Ok(instance)
     }
 }

@@ -15,6 +15,7 @@
 //! Only for state that the operator writes itself: in an image the leak is too.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use async_trait::async_trait;
 
@@ -335,5 +336,14 @@ impl Operator for Renewable {
 
     fn resume_from(&mut self, cut: HostCut) {
         self.instance.resume_from(cut);
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.instance.memory_bytes()
+    }
+
+    /// Of the instance that is there now.
+    fn emitting(&self) -> Duration {
+        self.instance.emitting()
     }
 }

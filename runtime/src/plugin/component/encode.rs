@@ -53,6 +53,15 @@ pub fn componentize(module: &[u8], world: Option<World>) -> Result<Vec<u8>, Comp
     encoded.map_err(|e| ComponentError::Encode(e.into()))
 }
 
+/// A component that does nothing, to measure beside one that does something.
+///
+/// # Errors
+///
+/// None: a test makes it.
+pub fn empty_operator() -> Result<Vec<u8>, ComponentError> {
+    componentize(include_bytes!(concat!(env!("OUT_DIR"), "/empty.wasm")), Some(World::SimpleOperator))
+}
+
 /// What matters of a core module.
 #[derive(Default)]
 struct Facts {
@@ -100,6 +109,14 @@ mod tests {
     use wasmtime::{Caller, Engine, Extern, Instance, Linker, Memory, MemoryType, Module, Store};
 
     use super::*;
+    use crate::plugin::component::validate;
+
+    #[test]
+    fn the_operator_that_does_nothing_fulfils_the_contract() {
+        let inspection = validate(&empty_operator().unwrap()).unwrap();
+        assert_eq!(inspection.world, Some(World::SimpleOperator));
+        assert_eq!(inspection.imports, ["weir:plugin/types@0.1.0"], "it has types, and calls nothing");
+    }
 
     /// The adapter as a core module, with what it has logged.
     struct Adapter {
@@ -151,7 +168,7 @@ mod tests {
     #[test]
     fn what_is_printed_is_logged_a_message_a_line() {
         let mut adapter = Adapter::new();
-        assert_eq!(adapter.write(1, &[b"one\ntwo\n\n", "drei \u{fc}\n".as_bytes(), b"rest"]), Ok(20));
+        assert_eq!(adapter.write(1, &[b"one\ntwo\n\n", "drei \u{fc}\n".as_bytes(), b"rest"]), Ok(21));
         let expected = ["one", "two", "drei \u{fc}", "rest"].map(|line| (2, line.to_owned()));
         assert_eq!(adapter.logged(), expected);
         assert_eq!(adapter.write(2, &[b"oh"]), Ok(2));

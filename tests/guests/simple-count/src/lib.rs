@@ -15,6 +15,9 @@ struct Config {
     ballast: usize,
 }
 
+/// With everything in it escaped it fits a value.
+const KEY_BYTES_MAX: usize = 1 << 20;
+
 struct Count {
     counts: HashMap<Vec<u8>, u64>,
     /// Grows with every batch, so that an image has pages that no count is on.
@@ -45,8 +48,8 @@ impl Operator for Count {
         let mut keyed = BatchBuilder::new();
         let mut values = ColumnBuilder::new();
         for record in batch.records() {
-            let Some(key) = record.key() else {
-                out.reject(record.index(), "the record has no key to count by");
+            let Some(key) = record.key().filter(|key| key.len() <= KEY_BYTES_MAX) else {
+                out.reject(record.index(), "the record has no key to count by, or one that does not fit a JSON value");
                 continue;
             };
             let count = self.counts.entry(key.to_vec()).or_default();
