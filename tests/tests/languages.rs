@@ -9,6 +9,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use weir::plugin::build::{BuildError, BuildOptions, build};
+use weir::plugin::project::Lang;
+use weir::plugin::scaffold::scaffold;
 
 fn sdk() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../sdk")
@@ -20,10 +22,10 @@ fn pause(time: Duration) {
     std::thread::sleep(time);
 }
 
-/// Builds a project into a folder. None where a tool is missing.
-fn built(project: &Path, folder: &Path) -> Option<()> {
+/// Builds a project. None where a tool is missing.
+fn built(project: &Path, output: &Path) -> Option<()> {
     let target = weir_tests::cargo_target().join("guests");
-    let options = BuildOptions { output: Some(folder.join("operator.wasm")), target_dir: Some(target) };
+    let options = BuildOptions { output: Some(output.to_owned()), target_dir: Some(target) };
     match build(project, &options) {
         Ok(_) => Some(()),
         Err(error @ (BuildError::NoProgram { .. } | BuildError::Version { .. })) => {
@@ -32,6 +34,34 @@ fn built(project: &Path, folder: &Path) -> Option<()> {
             None
         }
         Err(error) => panic!("{} does not build: {error}; {}", project.display(), error.remedy()),
+    }
+}
+
+/// What `weir plugin new` makes in each language is the same operator with the same input: it builds, runs, and says the same. Its own unit tests are run by
+/// `tools/test-sdks.sh` in the SDK's folder.
+#[test]
+fn a_new_project_in_each_language_builds_runs_and_says_the_same() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut said = Vec::new();
+    for lang in [Lang::Rust, Lang::Js, Lang::Ts, Lang::Python, Lang::Go, Lang::C, Lang::Zig] {
+        let project = folder.path().join(lang.name());
+        scaffold("fresh", lang, &project).expect("it can be written");
+        if matches!(lang, Lang::Js | Lang::Ts) {
+            // As `npm install` would put them.
+            let packages = sdk().join("js/node_modules");
+            std::os::unix::fs::symlink(packages, project.join("node_modules")).expect("a link");
+        }
+        if built(&project, &project.join("fresh.wasm")).is_none() {
+            continue;
+        }
+        let status = command(&project, &["run", "--quiet", "pipeline.toml"]).status().expect("it can be started");
+        assert!(status.success(), "{lang:?}: {}", log(&project));
+        said.push((lang, output(&project)));
+    }
+    let (first, expected) = &said[0];
+    assert!(expected.len() > 2, "{first:?} says {expected:?}");
+    for (lang, lines) in &said {
+        assert_eq!(lines, expected, "{lang:?} says something else than {first:?}");
     }
 }
 
@@ -67,7 +97,7 @@ fn output(folder: &Path) -> Vec<Vec<u8>> {
 fn conforms(project: &Path, operator: &str, parallelism: u32) {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path();
-    if built(project, folder).is_none() {
+    if built(project, &folder.join("operator.wasm")).is_none() {
         return;
     }
     fs::copy(sdk().join("conformance/input.jsonl"), folder.join("input.jsonl")).expect("the input is there");

@@ -133,7 +133,9 @@ impl NewArgs {
         })?;
         let shown = dir.strip_prefix("./").unwrap_or(&dir).display();
         print(&format!("{shown}\n"))?;
-        eprintln!("made a plugin; now:\n  weir plugin build {shown}\n  weir run {shown}/pipeline.toml");
+        eprintln!(
+            "made a plugin; {shown}/README.md says how to test it and which tools it takes; then:\n  weir plugin build {shown}\n  weir run {shown}/pipeline.toml"
+        );
         Ok(())
     }
 }
