@@ -294,6 +294,9 @@ impl FileReader {
             None => self.head.len().min(usize::try_from(offset).unwrap_or(usize::MAX)),
         };
         let tail = self.window.tail();
+        // What was taken after the offset is not before it: a byte order mark that nothing followed.
+        let after = usize::try_from(self.window.offset() - offset).unwrap_or(usize::MAX);
+        let tail = &tail[..tail.len().saturating_sub(after)];
         Fingerprint {
             packed_bytes: self.packed_bytes,
             head_bytes: head_bytes as u32,

@@ -381,6 +381,18 @@ fn a_checkpoint_of_a_source_that_followed_is_not_taken_by_one_that_does_not() {
     assert!(case.open_as(0, &damaged).is_err_and(|e| e.kind == ConnectorErrorKind::Mismatch));
 }
 
+#[test]
+fn a_file_of_a_byte_order_mark_alone_is_gone_on_from() {
+    for format in [SourceFormat::Lines, SourceFormat::Json, csv()] {
+        let case = Case::new("in", format);
+        case.put("in", "\u{feff}");
+        let mut source = case.open(&[]);
+        assert_eq!(drain(&mut source, limit(10)), Read::default());
+        let mut again = case.open(&source.positions());
+        assert_eq!(drain(&mut again, limit(10)), Read::default());
+    }
+}
+
 fn formats() -> impl Strategy<Value = (SourceFormat, String)> {
     prop_oneof![
         "[a \r\n\u{feff}é]{0,60}".prop_map(|text| (SourceFormat::Lines, text)),
