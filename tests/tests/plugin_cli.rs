@@ -195,8 +195,8 @@ fn an_existing_folder_is_left_as_it_is() {
 #[test]
 fn a_folder_that_is_no_crate_is_refused_by_name() {
     let dir = folder("no-crate");
-    run(&mut build(&dir)).refused(3, &["no-crate", "has no Cargo.toml", "weir plugin new"]);
-    run(&mut build(&dir.join("nowhere"))).refused(3, &["nowhere", "has no Cargo.toml"]);
+    run(&mut build(&dir)).refused(3, &["no-crate", "no Cargo.toml with a [package] name", "weir plugin new"]);
+    run(&mut build(&dir.join("nowhere"))).refused(3, &["nowhere", "no Cargo.toml with a [package] name"]);
 }
 
 #[test]
@@ -238,7 +238,7 @@ export!(Greeter);
     run(&mut build(&dir)).refused(
         3,
         &[
-            "what crate greeter makes is not a plugin",
+            "what greeter makes is not a plugin",
             "lacks the export weir:plugin/processor@0.1.0; it exports other:thing/greeter@1.2.3",
         ],
     );
