@@ -18,8 +18,9 @@ use super::pack::{Pack, PackBuilder, PackName};
 use super::segment::{Layout, Lengths, SegmentRef};
 use crate::model::{Epoch, Generation, Scope, SegmentKind, TaskId};
 
-/// A pack is full when it has so many bytes.
-pub const PACK_BYTES: u64 = 64 << 20;
+/// A pack is full when it has so many bytes: enough for a store that asks a price for each object, and little enough that the last one, which
+/// nothing overlaps, takes no time to speak of.
+pub const PACK_BYTES: u64 = 16 << 20;
 /// Or so many chunks.
 const PACK_CHUNKS: u32 = 1 << 18;
 /// What is shorter is not worth cutting: a chunk of its own says more than pieces.
