@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 use crate::error::Error;
 
 mod control;
+mod dev;
 mod diff;
 mod gc;
 mod inspect;
@@ -45,6 +46,8 @@ as in WEIR_LOG=weir::job=debug.";
 enum Command {
     /// Run a pipeline until it finishes; an interrupt stops it with a last checkpoint
     Run(run::RunArgs),
+    /// Run a pipeline while its plugins are written: what changes is built and takes over at a barrier, with its state
+    Dev(dev::DevArgs),
     /// Check a pipeline: its plan, and the guarantee of each path from source to sink
     Check(run::CheckArgs),
     /// Make, build, look into, try and measure plugins
@@ -79,6 +82,7 @@ impl Cli {
     pub fn run(self) -> Result<(), Error> {
         match self.command {
             Command::Run(args) => args.run(),
+            Command::Dev(args) => args.run(),
             Command::Check(args) => args.run(),
             Command::Plugin(command) => command.run(),
             Command::Checkpoint(command) => command.run(),

@@ -125,7 +125,7 @@ impl Job {
 pub struct RunOptions {
     /// From where it starts.
     pub start: Start,
-    /// Nodes that the pipeline has no more, and whose state is given up.
+    /// Nodes whose state is given up: operators, which then start empty, and nodes that the pipeline has no more.
     pub drop_state: BTreeSet<NodeName>,
     /// Becomes true when it is to stop; also when the sender is gone.
     pub stop: watch::Receiver<bool>,

@@ -4,6 +4,7 @@
 //! error. A component that breaks the contract ends with the exit code of a plugin that cannot be used.
 
 mod bench;
+mod schema;
 mod subject;
 mod test;
 
@@ -18,7 +19,7 @@ use serde::Serialize;
 use crate::error::{Error, ErrorKind};
 use crate::model::Descriptor;
 use crate::plugin::build::{BuildError, BuildOptions, SETUP_SCRIPT, build_with, builder, replace};
-use crate::plugin::component::{COMPONENT_BYTES_MAX, Inspection, World, componentize, inspect, validate};
+use crate::plugin::component::{COMPONENT_BYTES_MAX, Capability, Inspection, World, componentize, inspect, validate};
 use crate::plugin::project::{Lang, Project};
 use crate::plugin::scaffold::scaffold;
 
@@ -242,12 +243,16 @@ fn show(path: &Path, inspection: &Inspection, descriptor: Option<Descriptor>, js
     line("digest", &inspection.digest);
     line("size", &format!("{} bytes", inspection.size));
     line("world", &inspection.world.map_or_else(|| "none".to_owned(), |world| world.to_string()));
+    let width = inspection.imports.iter().map(String::len).max().unwrap_or_default();
+    for (i, Capability { import, meaning, grant }) in inspection.capabilities.iter().enumerate() {
+        let grant = grant.map(|grant| format!(" (grants = [\"{grant}\"])")).unwrap_or_default();
+        line(if i == 0 { "imports" } else { "" }, &format!("{import:width$}  {meaning}{grant}"));
+    }
     let mut list = |label: &str, values: &[String]| {
         for (i, value) in values.iter().enumerate() {
             line(if i == 0 { label } else { "" }, value);
         }
     };
-    list("imports", &inspection.imports);
     list("exports", &inspection.exports);
     list("also exports", &inspection.extra_exports);
     list("problems", &inspection.problems);
@@ -263,6 +268,10 @@ fn show(path: &Path, inspection: &Inspection, descriptor: Option<Descriptor>, js
                 let keyed = if port.keyed { " (keyed)" } else { "" };
                 line(label, &format!("{}{keyed}  {}", port.name, port.summary));
             }
+        }
+        let config = descriptor.config_schema.as_deref().map_or_else(Vec::new, schema::lines);
+        for (i, setting) in config.iter().enumerate() {
+            line(if i == 0 { "config" } else { "" }, setting);
         }
     }
     print(&text)

@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::output::{count, time};
@@ -15,6 +15,27 @@ const ELSEWHERE: Duration = Duration::from_secs(10);
 
 /// A progress line stands on the terminal now: whoever logs must clear it first.
 static SHOWN: AtomicBool = AtomicBool::new(false);
+
+/// Whoever holds it, as often as it is counted here, has the terminal: no progress is shown.
+static HELD: AtomicUsize = AtomicUsize::new(0);
+
+/// Keeps progress from the terminal until it is dropped: for tools that write there by themselves, and for questions.
+#[derive(Debug)]
+pub(super) struct Held(());
+
+/// See [`Held`].
+pub(super) fn hold() -> Held {
+    HELD.fetch_add(1, Relaxed);
+    // What stands there is cleared.
+    let _ = LogWriter::new().write(b"");
+    Held(())
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        HELD.fetch_sub(1, Relaxed);
+    }
+}
 
 /// Standard error for logs: clears a progress line before it writes.
 #[derive(Debug)]
@@ -75,6 +96,9 @@ impl Progress {
             let seconds = now.saturating_sub(last.0).as_secs_f64().max(1e-3);
             let rate = (read.saturating_sub(last.1)) as f64 / seconds;
             last = (now, read);
+            if HELD.load(Relaxed) > 0 {
+                continue;
+            }
             let line = self.line(read, rate);
             if self.terminal {
                 SHOWN.store(true, Relaxed);

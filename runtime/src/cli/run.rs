@@ -131,7 +131,10 @@ impl RunArgs {
         if let Some(server) = server {
             server.close().await;
         }
-        self.say(&job, outcome?);
+        let outcome = outcome?;
+        if !self.quiet {
+            say_outcome(&job, outcome);
+        }
         Ok(())
     }
 
@@ -158,41 +161,38 @@ impl RunArgs {
             "add --republish if whoever reads the output can take that, or leave --from out to go on from the newest",
         ))
     }
+}
 
-    fn say(&self, job: &Job, outcome: Outcome) {
-        let name = &job.spec.name;
-        let line = match outcome {
-            Outcome::Finished { epoch, before: true } => {
-                format!(
-                    "job {name} has finished before, with checkpoint {epoch}; to run it again, remove its output and add --fresh"
-                )
+/// How a job ended, and what went through its nodes.
+pub(super) fn say_outcome(job: &Job, outcome: Outcome) {
+    let name = &job.spec.name;
+    let line = match outcome {
+        Outcome::Finished { epoch, before: true } => {
+            format!(
+                "job {name} has finished before, with checkpoint {epoch}; to run it again, remove its output and add --fresh"
+            )
+        }
+        Outcome::Finished { epoch, before: false } => format!("job {name} has finished with checkpoint {epoch}"),
+        Outcome::Stopped { epoch } => {
+            format!("job {name} has stopped with checkpoint {epoch}; run it again to go on")
+        }
+    };
+    eprintln!("{line}");
+    if matches!(outcome, Outcome::Finished { before: true, .. }) {
+        return;
+    }
+    for (node, metrics) in job.metrics.nodes() {
+        let (read, written) = (metrics.records_in.load(Relaxed), metrics.records_out.load(Relaxed));
+        let mut line = format!("  {node}: {} records in", count(read));
+        if job.spec.sinks.iter().all(|sink| sink.name != *node) {
+            line.push_str(&format!(", {} out", count(written)));
+        }
+        for (what, n) in [("rejected", metrics.rejected.load(Relaxed)), ("skipped", metrics.skipped.load(Relaxed))] {
+            if n > 0 {
+                line.push_str(&format!(", {} {what}", count(n)));
             }
-            Outcome::Finished { epoch, before: false } => format!("job {name} has finished with checkpoint {epoch}"),
-            Outcome::Stopped { epoch } => {
-                format!("job {name} has stopped with checkpoint {epoch}; run it again to go on")
-            }
-        };
-        if self.quiet {
-            return;
         }
         eprintln!("{line}");
-        if matches!(outcome, Outcome::Finished { before: true, .. }) {
-            return;
-        }
-        for (node, metrics) in job.metrics.nodes() {
-            let (read, written) = (metrics.records_in.load(Relaxed), metrics.records_out.load(Relaxed));
-            let mut line = format!("  {node}: {} records in", count(read));
-            if job.spec.sinks.iter().all(|sink| sink.name != *node) {
-                line.push_str(&format!(", {} out", count(written)));
-            }
-            for (what, n) in [("rejected", metrics.rejected.load(Relaxed)), ("skipped", metrics.skipped.load(Relaxed))]
-            {
-                if n > 0 {
-                    line.push_str(&format!(", {} {what}", count(n)));
-                }
-            }
-            eprintln!("{line}");
-        }
     }
 }
 
@@ -265,7 +265,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, Error> {
 }
 
 /// Waits for SIGINT or SIGTERM.
-async fn interrupted() -> Result<(), Error> {
+pub(super) async fn interrupted() -> Result<(), Error> {
     use tokio::signal::unix::{SignalKind, signal};
     let failed = |e| Error::new(ErrorKind::Store, "signals cannot be listened to").caused_by(e);
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;

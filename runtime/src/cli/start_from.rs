@@ -22,7 +22,7 @@ pub(super) struct FromArgs {
     /// Start from this instead of the newest checkpoint: a savepoint's name, a checkpoint's epoch, or the file of an exported savepoint
     #[arg(long, value_name = "NAME|EPOCH|FILE")]
     pub(super) from: Option<String>,
-    /// Give up the state of a node that the pipeline has no more; may be repeated
+    /// Give up the state of an operator, which then starts empty, or of a node that the pipeline has no more; may be repeated
     #[arg(long, value_name = "NODE")]
     drop_state: Vec<String>,
 }

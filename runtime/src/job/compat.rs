@@ -3,7 +3,8 @@
 //! A pure function, [`fit`]: manifest × plan × code go in, a verdict on each node comes out, and with it the manifest in the
 //! shape of the plan. `weir check --from` prints it, a run asks it before it claims the job, and restores what it gives. So
 //! nobody is told one thing and gets another. It refuses by name and reason whatever cannot be carried over; nothing is
-//! dropped that was not named in `drop_state`, and output that is not published yet is never dropped.
+//! dropped that was not named in `drop_state`, and output that is not published yet is never dropped. An operator that stays and is named
+//! begins with nothing, and goes on from the same place in the stream.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -102,7 +103,7 @@ pub struct Facts<'a> {
     pub key_groups: u32,
     /// The code of its operators.
     pub code: &'a BTreeMap<NodeName, OperatorCode>,
-    /// Nodes whose state may be dropped.
+    /// Nodes whose state is dropped: operators, and whatever the plan has no more.
     pub drop_state: &'a BTreeSet<NodeName>,
 }
 
@@ -115,6 +116,8 @@ pub fn fit(facts: &Facts<'_>) -> Fit {
             manifest.epoch, manifest.key_groups, facts.key_groups
         )
     });
+    let emptied = emptied(facts);
+    let manifest = &emptied;
     let Carried { manifest: restore, moved, faults } = carry_over(manifest, plan);
     let mut full = moved;
     let mut nodes = Vec::new();
@@ -123,8 +126,12 @@ pub fn fit(facts: &Facts<'_>) -> Fit {
             None => added(planned),
             Some(old) => {
                 let code = facts.code.get(&planned.name);
-                let fit = stayed(planned, old, code, faults.get(&planned.name).map(Vec::as_slice));
-                if fit.verdict == Fate::Migrated {
+                let mut fit = stayed(planned, old, code, faults.get(&planned.name).map(Vec::as_slice));
+                if is_emptied(old, facts) && fit.verdict != Fate::Refused {
+                    fit.state_bytes = facts.manifest.node(planned.name.as_str()).map_or(0, state_bytes);
+                    (fit.verdict, fit.reason) = (Fate::Dropped, "it starts empty: --drop-state names it".to_owned());
+                }
+                if matches!(fit.verdict, Fate::Migrated | Fate::Dropped) {
                     full.insert(planned.name.clone());
                 }
                 fit
@@ -134,8 +141,28 @@ pub fn fit(facts: &Facts<'_>) -> Fit {
     }
     let is_planned = |name: &NodeName| plan.nodes.iter().any(|planned| planned.name == *name);
     nodes.extend(manifest.nodes.iter().filter(|old| !is_planned(&old.name)).map(|old| removed(old, facts)));
-    let unknown = facts.drop_state.iter().filter(|name| is_planned(name) || manifest.node(name.as_str()).is_none());
+    let unknown = facts.drop_state.iter().filter(|name| match manifest.node(name.as_str()) {
+        Some(old) => is_planned(name) && !is_emptied(old, facts),
+        None => true,
+    });
     Fit { epoch: manifest.epoch, fault, nodes, restore, full, unknown: unknown.cloned().collect() }
+}
+
+/// Whether a node stays and its state does not.
+fn is_emptied(old: &NodeEntry, facts: &Facts<'_>) -> bool {
+    let is_operator = |planned: &&PlanNode| planned.name == old.name && matches!(planned.kind, NodeKind::Operator(_));
+    old.kind == checkpoint::NodeKind::Operator
+        && facts.drop_state.contains(&old.name)
+        && facts.plan.nodes.iter().any(|planned| is_operator(&planned))
+}
+
+/// The checkpoint without the state of operators that stay and are to be empty. How far they are in time is not given up.
+fn emptied(facts: &Facts<'_>) -> Manifest {
+    let mut manifest = facts.manifest.clone();
+    for node in manifest.nodes.iter_mut().filter(|node| is_emptied(node, facts)) {
+        node.subtasks.iter_mut().for_each(|subtask| subtask.segments.clear());
+    }
+    manifest
 }
 
 impl Fit {
@@ -174,7 +201,10 @@ impl Fit {
         let Some(name) = self.unknown.first() else { return Ok(()) };
         let planned = self.nodes.iter().any(|node| node.node == name.as_str());
         let (why, help) = if planned {
-            ("which the pipeline has", "take the node out of the pipeline, or leave --drop-state out")
+            (
+                "which is no operator, and the pipeline still has it",
+                "take the node out of the pipeline, or leave --drop-state out",
+            )
         } else {
             ("which it does not have", "check the name; `weir checkpoint show` lists the nodes of a checkpoint")
         };
@@ -270,10 +300,11 @@ fn stayed(planned: &PlanNode, old: &NodeEntry, code: Option<&OperatorCode>, faul
     let mut migrated = None;
     if let (Some(plugin), Some(code), true) = (&old.plugin, code, has_state) {
         if let Err(reason) = image_fits(old, code, is) {
-            return refused(
-                reason,
-                "run the pipeline as it was when the checkpoint was taken, or start anew with --fresh",
+            let help = format!(
+                "run the pipeline as it was when the checkpoint was taken, or let the node start empty with --drop-state {}",
+                old.name
             );
+            return refused(reason, &help);
         }
         match takes_over(plugin, code) {
             Ok(by) => migrated = by,

@@ -20,7 +20,7 @@ use crate::checkpoint::{Begun, Manifest, Run, Start, begin, look_for};
 use crate::connector;
 use crate::error::{Error, ErrorKind};
 use crate::flow::{Blueprint, FlowContext, TaskError, Tasks, UploadBudget};
-use crate::model::{NodeName, TaskId};
+use crate::model::{Epoch, NodeName, TaskId};
 use crate::plan::{CheckpointSpec, NodeKind};
 
 /// How long siblings of a failed task have to end by themselves before they are aborted: one of them may hold the cause.
@@ -33,6 +33,7 @@ const INLINE_BYTES_MAX: u64 = 8 << 20;
 pub(super) async fn run(job: &Job, options: RunOptions) -> Result<Outcome, Error> {
     let settings = &job.spec.restart;
     let RunOptions { mut start, drop_state, mut stop, requests } = options;
+    let mut dropped = Dropped { names: &drop_state, at: None };
     // What is changed on the live job holds over its restarts, and ends with the process.
     let mut desk = Desk { requests, is_open: true, settings: watch::Sender::new(job.spec.checkpoint.clone()) };
     let mut first = true;
@@ -40,7 +41,7 @@ pub(super) async fn run(job: &Job, options: RunOptions) -> Result<Outcome, Error
     let mut before: Option<Run> = None;
     loop {
         let complete = job.metrics.checkpoints.load(Relaxed);
-        let error = match run_once(job, start, (&drop_state, first), stop.clone(), &mut desk, &mut before).await {
+        let error = match run_once(job, start, (&mut dropped, first), stop.clone(), &mut desk, &mut before).await {
             Ok(outcome) => return Ok(outcome),
             Err(Failure::Final(error)) => return Err(error),
             Err(Failure::MayPass(error)) => error,
@@ -74,6 +75,22 @@ pub(super) async fn run(job: &Job, options: RunOptions) -> Result<Outcome, Error
             Ok(_) = stop.wait_for(|stop| *stop) => return Err(error),
             () = desk.while_it_restarts(job) => return Err(error),
         }
+    }
+}
+
+/// Nodes whose state is given up. For those that stay it is given up once: what they have gathered since is theirs.
+struct Dropped<'a> {
+    names: &'a BTreeSet<NodeName>,
+    /// The checkpoint that this process began with.
+    at: Option<Epoch>,
+}
+
+impl Dropped<'_> {
+    /// Those whose state in a checkpoint of that epoch is given up.
+    fn of(&self, epoch: Epoch, job: &Job) -> BTreeSet<NodeName> {
+        let is_first = self.at.is_none_or(|at| at == epoch);
+        let stays = |name: &NodeName| job.plan.nodes.iter().any(|node| node.name == *name);
+        self.names.iter().filter(|name| is_first || !stays(name)).cloned().collect()
     }
 }
 
@@ -172,7 +189,7 @@ impl From<TaskError> for Failure {
 async fn run_once(
     job: &Job,
     start: Start,
-    (drop_state, first): (&BTreeSet<NodeName>, bool),
+    (dropped, first): (&mut Dropped<'_>, bool),
     stop: watch::Receiver<bool>,
     desk: &mut Desk,
     before: &mut Option<Run>,
@@ -180,10 +197,10 @@ async fn run_once(
     if let Some(before) = before {
         check_fence(before).await?;
     }
-    let seen = preflight(job, start, drop_state).await?;
+    let seen = preflight(job, start, dropped).await?;
     // Later it may be dropped already.
     if first {
-        seen.check_dropped(drop_state)?;
+        seen.check_dropped(dropped.names)?;
     }
     let begun = begin(&job.store, &job.spec.name, start, &job.clock).await.map_err(Error::from);
     let (run, restore, commit_needed) = match begun {
@@ -198,7 +215,7 @@ async fn run_once(
         }
     };
     let from = Restored { manifest: restore, commit_needed };
-    let worked = work(job, before.insert(run), from, drop_state, stop, desk).await;
+    let worked = work(job, before.insert(run), from, dropped, stop, desk).await;
     if let (Err(_), Some(run)) = (&worked, before) {
         // Whatever failed first: if the job was taken over, this is what there is to say.
         if let Err(error) = check_fence(run).await
@@ -232,13 +249,17 @@ async fn work(
     job: &Job,
     run: &mut Run,
     restored: Restored,
-    drop_state: &BTreeSet<NodeName>,
+    dropped: &mut Dropped<'_>,
     stop: watch::Receiver<bool>,
     desk: &mut Desk,
 ) -> Result<Outcome, Failure> {
     let began = job.clock.elapsed();
     let Restored { manifest: restore, commit_needed } = restored;
-    let fit = restore.as_ref().map(|manifest| job.fit(manifest, commit_needed, drop_state));
+    let fit = restore.as_ref().map(|manifest| {
+        let drop_state = dropped.of(manifest.epoch, job);
+        dropped.at.get_or_insert(manifest.epoch);
+        job.fit(manifest, commit_needed, &drop_state)
+    });
     if let Some(fit) = &fit {
         fit.check()?;
     }
@@ -359,7 +380,7 @@ impl Seen {
 /// Looks at what the run would start from before it claims the job: a pipeline that will be refused must not fence a run that
 /// goes well, and a fresh start that has nowhere to write must not leave the old history. What cannot be read is left to the claim, which
 /// says what is wrong with it.
-async fn preflight(job: &Job, start: Start, drop_state: &BTreeSet<NodeName>) -> Result<Seen, Error> {
+async fn preflight(job: &Job, start: Start, dropped: &Dropped<'_>) -> Result<Seen, Error> {
     let name = &job.spec.name;
     let from = match start {
         Start::Fresh => {
@@ -371,7 +392,8 @@ async fn preflight(job: &Job, start: Start, drop_state: &BTreeSet<NodeName>) -> 
     };
     match look_for(&job.store, name, from).await {
         Ok(Some(found)) if !(found.manifest.finished && found.committed) => {
-            let fit = job.fit(&found.manifest, !found.committed, drop_state);
+            let drop_state = dropped.of(found.manifest.epoch, job);
+            let fit = job.fit(&found.manifest, !found.committed, &drop_state);
             fit.check()?;
             Ok(Seen(Some(fit)))
         }

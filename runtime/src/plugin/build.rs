@@ -140,7 +140,7 @@ pub trait Builder: fmt::Debug {
     /// One line that says which they are, for people.
     fn describe(&self) -> String;
 
-    /// The bytes of a core module or of a component. What the tools say goes to standard error.
+    /// The bytes of a core module or of a component made of a project whose `dir` is absolute. What the tools say goes to standard error.
     ///
     /// # Errors
     ///
@@ -181,7 +181,9 @@ pub fn build(dir: &Path, options: &BuildOptions) -> Result<Built, BuildError> {
 ///
 /// [`BuildError`]; then no file was written.
 pub fn build_with(project: &Project, builder: &dyn Builder, options: &BuildOptions) -> Result<Built, BuildError> {
-    let bytes = builder.build(project, options)?;
+    // Tools are run in other folders than ours.
+    let dir = std::path::absolute(&project.dir).map_err(|source| BuildError::read(&project.dir, source))?;
+    let bytes = builder.build(&Project { dir, ..project.clone() }, options)?;
     let name = &project.name;
     let not_a_plugin = |source| BuildError::Component { name: name.clone(), source };
     let component = component::componentize(&bytes, project.world).map_err(not_a_plugin)?;
@@ -192,9 +194,14 @@ pub fn build_with(project: &Project, builder: &dyn Builder, options: &BuildOptio
     Ok(Built { path, inspection })
 }
 
+/// A folder for what a tool writes, gone when it is dropped.
+fn scratch() -> Result<tempfile::TempDir, BuildError> {
+    tempfile::tempdir().map_err(|source| BuildError::write(&std::env::temp_dir(), source))
+}
+
 /// The files of the contract in a folder of their own, for tools that read them.
 fn contract_folder() -> Result<tempfile::TempDir, BuildError> {
-    let folder = tempfile::tempdir().map_err(|source| BuildError::write(&std::env::temp_dir(), source))?;
+    let folder = scratch()?;
     for (name, text) in component::contract_files() {
         let path = folder.path().join(name);
         fs::write(&path, text).map_err(|source| BuildError::write(&path, source))?;

@@ -5,12 +5,14 @@
 //! compiled here, and no file is touched. Whether the host grants what a component imports from elsewhere
 //! (WASI) is not decided here either: it is listed.
 
+mod capability;
 mod contract;
 mod encode;
 
 use serde::Serialize;
 use wasmparser::{Parser, Validator};
 
+pub use capability::Capability;
 pub use contract::{World, contract_files};
 pub use encode::{componentize, empty_operator};
 
@@ -28,8 +30,10 @@ pub struct Inspection {
     pub world: Option<World>,
     /// Every interface and function that it imports, in its order.
     pub imports: Vec<String>,
-    /// Those of the imports that are WASI's, which the host has to grant.
+    /// Those of the imports that are WASI's, of which the host serves little.
     pub wasi: Vec<String>,
+    /// What each import lets it do.
+    pub capabilities: Vec<Capability>,
     /// What it exports of the contract.
     pub exports: Vec<String>,
     /// What it exports besides: ignored by the host.
@@ -95,6 +99,7 @@ pub fn inspect(component: &[u8]) -> Result<Inspection, ComponentError> {
         digest: blake3::hash(component).to_hex().to_string(),
         size: component.len() as u64,
         world: found.world,
+        capabilities: found.imports.iter().map(|name| capability::capability(name)).collect(),
         wasi: found.imports.iter().filter(|name| name.starts_with("wasi:")).cloned().collect(),
         imports: found.imports,
         exports: found.exports,

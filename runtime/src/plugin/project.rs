@@ -131,6 +131,11 @@ impl Project {
         Ok(Self { dir: dir.to_owned(), name, lang: Lang::Rust, world: None, entry: None })
     }
 
+    /// The world that it implements.
+    pub(super) fn world(&self) -> World {
+        self.world.unwrap_or(World::StatefulOperator)
+    }
+
     /// The source file that everything begins with, which the languages that ask for it must have.
     pub(super) fn entry(&self) -> Result<&Path, ProjectError> {
         let missing = || ProjectError::Manifest { path: self.dir.join(MANIFEST), fault: "entry is missing".to_owned() };

@@ -200,8 +200,30 @@ fn nodes_come_with_nothing_and_go_only_when_they_are_named() {
 }
 
 #[test]
+fn an_operator_that_stays_starts_empty_when_it_is_named_whatever_its_state_is() {
+    let mut image = manifest(|_| Scope::Subtask);
+    if let Some(plugin) = &mut image.nodes[1].plugin {
+        plugin.image = Some(1);
+    }
+    let new = || OperatorCode { image: Some(1), ..code("2.0.0", StateKind::Whole, (9, 9), 2) };
+    assert_eq!(verdict(&judge(&image, 3, "", new(), &[], false), "op").0, Fate::Refused);
+    let fit = judge(&image, 3, "", new(), &["op"], false);
+    assert_eq!(verdict(&fit, "op"), (Fate::Dropped, "it starts empty: --drop-state names it".into()));
+    assert!(fit.check().is_ok() && fit.check_dropped().is_ok() && fit.full.contains(&NodeName::new("op")));
+    let node = |manifest: &Manifest, name: &str| manifest.node(name).expect("it is there").clone();
+    assert!(node(&fit.restore, "op").subtasks.iter().all(|subtask| subtask.segments.is_empty()));
+    assert!(fit.nodes.iter().any(|node| node.node == "op" && node.state_bytes > 0));
+    // Nobody else loses anything, and in time it is where it was.
+    let (was, is) = (image, judge(&manifest(keyed), 2, "", old_code(), &["op"], false).restore);
+    assert_eq!(node(&is, "in").subtasks, node(&was, "in").subtasks);
+    assert_eq!(node(&is, "op").subtasks[0].progress, node(&manifest(keyed), "op").subtasks[0].progress);
+}
+
+#[test]
 fn names_to_drop_that_are_not_to_be_dropped_are_wrong_calls() {
-    for (name, why) in [("op", "which the pipeline has"), ("typo", "which it does not have")] {
+    for (name, why) in
+        [("in", "which is no operator"), ("out", "which is no operator"), ("typo", "which it does not have")]
+    {
         let fit = judge(&manifest(keyed), 2, "", old_code(), &[name], false);
         let error = fit.check_dropped().expect_err(name);
         assert_eq!(error.kind(), ErrorKind::Usage);

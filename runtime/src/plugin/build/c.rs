@@ -8,7 +8,6 @@ use std::process::Command;
 
 use super::tool::{Tool, Wanted, run};
 use super::{BuildError, BuildOptions, Builder};
-use crate::plugin::component::World;
 use crate::plugin::project::Project;
 
 /// Where Debian's packages put the C library; a sysroot of another kind is said by `WEIR_WASI_SYSROOT`.
@@ -83,8 +82,8 @@ impl Builder for C {
     }
 
     fn build(&self, project: &Project, _: &BuildOptions) -> Result<Vec<u8>, BuildError> {
-        let dir = std::path::absolute(&project.dir).map_err(|source| BuildError::read(&project.dir, source))?;
-        let world = project.world.unwrap_or(World::StatefulOperator);
+        let dir = &project.dir;
+        let world = project.world();
         let folder = dir.join("build/wasm");
         fs::create_dir_all(&folder).map_err(|source| BuildError::write(&folder, source))?;
         let sdk = dir.join("vendor/weir");
@@ -95,12 +94,12 @@ impl Builder for C {
             let object = folder.join(format!("{number}.o"));
             let mut compile = match self.clangxx.as_ref().filter(|_| is_cxx(&source)) {
                 Some(clangxx) => {
-                    let mut compile = self.command(clangxx, &dir);
+                    let mut compile = self.command(clangxx, dir);
                     compile.args(["-std=c++23", "-fno-exceptions", "-fno-rtti"]);
                     compile
                 }
                 None => {
-                    let mut compile = self.command(&self.clang, &dir);
+                    let mut compile = self.command(&self.clang, dir);
                     compile.arg("-std=c11");
                     compile
                 }
@@ -110,7 +109,7 @@ impl Builder for C {
             objects.push(object);
         }
         let module = folder.join("module.wasm");
-        let mut link = self.command(self.clangxx.as_ref().unwrap_or(&self.clang), &dir);
+        let mut link = self.command(self.clangxx.as_ref().unwrap_or(&self.clang), dir);
         link.args(["-mexec-model=reactor", "-Wl,--strip-debug", "-Wl,--stack-first", "-Wl,-z,stack-size=131072"]);
         link.args(objects).arg("-o").arg(&module);
         run(&mut link)?;

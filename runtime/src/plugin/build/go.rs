@@ -3,8 +3,7 @@
 use std::fs;
 
 use super::tool::{Tool, Wanted, run};
-use super::{BuildError, BuildOptions, Builder};
-use crate::plugin::component::World;
+use super::{BuildError, BuildOptions, Builder, scratch};
 use crate::plugin::project::Project;
 
 const GO: Wanted = Wanted {
@@ -34,8 +33,8 @@ impl Builder for Go {
     }
 
     fn build(&self, project: &Project, _: &BuildOptions) -> Result<Vec<u8>, BuildError> {
-        let world = project.world.unwrap_or(World::StatefulOperator);
-        let folder = tempfile::tempdir().map_err(|source| BuildError::write(&std::env::temp_dir(), source))?;
+        let world = project.world();
+        let folder = scratch()?;
         let module = folder.path().join("module.wasm");
         let mut go = self.0.command(&project.dir);
         go.args(["build", "-trimpath", "-buildvcs=false", "-buildmode=c-shared", "-tags"]);

@@ -12,7 +12,6 @@ use serde::Deserialize;
 
 use super::tool::{Tool, Wanted, run};
 use super::{BuildError, BuildOptions, Builder, contract_folder};
-use crate::plugin::component::World;
 use crate::plugin::project::Project;
 
 const ESBUILD: (&str, &str) = ("esbuild", "0.28.2");
@@ -64,15 +63,15 @@ impl Builder for Js {
     }
 
     fn build(&self, project: &Project, _: &BuildOptions) -> Result<Vec<u8>, BuildError> {
-        let dir = std::path::absolute(&project.dir).map_err(|source| BuildError::read(&project.dir, source))?;
-        let world = project.world.unwrap_or(World::StatefulOperator);
+        let dir = &project.dir;
+        let world = project.world();
         let entry = project.entry()?;
         let target = dir.join("target");
         fs::create_dir_all(&target).map_err(|source| BuildError::write(&target, source))?;
         let module = target.join(format!("{}.js", project.name));
         let component = target.join(format!("{}.component.wasm", project.name));
 
-        let mut esbuild = self.command(&self.esbuild, &dir);
+        let mut esbuild = self.command(&self.esbuild, dir);
         esbuild.arg(format!("vendor/weir/src/component/{world}.js"));
         esbuild.args(["--bundle", "--format=esm", "--target=es2023", "--log-level=warning", "--external:weir:*"]);
         esbuild.arg(format!("--alias:weir-operator=./{}", entry.display()));
@@ -80,7 +79,7 @@ impl Builder for Js {
         run(&mut esbuild)?;
 
         let contract = contract_folder()?;
-        let mut componentize = self.command(&self.componentize, &dir);
+        let mut componentize = self.command(&self.componentize, dir);
         componentize.arg("--wit").arg(contract.path()).args(["--world", &world.to_string()]);
         componentize.arg("--js").arg(&module).args(["--sync", "--stub-wasi"]).arg("--output").arg(&component);
         run(&mut componentize)?;

@@ -3,8 +3,7 @@
 use std::fs;
 
 use super::tool::{Tool, Wanted, run};
-use super::{BuildError, BuildOptions, Builder, contract_folder};
-use crate::plugin::component::World;
+use super::{BuildError, BuildOptions, Builder, contract_folder, scratch};
 use crate::plugin::project::Project;
 
 const COMPONENTIZE: Wanted = Wanted {
@@ -34,19 +33,19 @@ impl Builder for Python {
     }
 
     fn build(&self, project: &Project, _: &BuildOptions) -> Result<Vec<u8>, BuildError> {
-        let dir = std::path::absolute(&project.dir).map_err(|source| BuildError::read(&project.dir, source))?;
-        let world = project.world.unwrap_or(World::StatefulOperator);
+        let dir = &project.dir;
+        let world = project.world();
         let entry = dir.join(project.entry()?);
         let vendor = dir.join("vendor");
         // The tool follows no link out of a folder that it is given.
         let sdk = vendor.join("weir");
         let sdk = fs::canonicalize(&sdk).map_err(|source| BuildError::read(&sdk, source))?;
         let contract = contract_folder()?;
-        let folder = tempfile::tempdir().map_err(|source| BuildError::write(&std::env::temp_dir(), source))?;
+        let folder = scratch()?;
         let component = folder.path().join("component.wasm");
-        let mut python = self.0.command(&dir);
+        let mut python = self.0.command(dir);
         python.arg("-q").arg("-d").arg(contract.path()).arg("-w").arg(world.to_string());
-        python.args(["componentize", "--stub-wasi", "-p"]).arg(entry.parent().unwrap_or(&dir));
+        python.args(["componentize", "--stub-wasi", "-p"]).arg(entry.parent().unwrap_or(dir));
         for path in sdk.parent().into_iter().chain((!sdk.starts_with(&vendor)).then_some(vendor.as_path())) {
             python.arg("-p").arg(path);
         }

@@ -4,7 +4,6 @@ use std::fs;
 
 use super::tool::{Tool, Wanted, run};
 use super::{BuildError, BuildOptions, Builder};
-use crate::plugin::component::World;
 use crate::plugin::project::Project;
 
 const NEEDED: &str = "version 0.17.1";
@@ -59,13 +58,13 @@ impl Builder for Zig {
     }
 
     fn build(&self, project: &Project, _: &BuildOptions) -> Result<Vec<u8>, BuildError> {
-        let dir = std::path::absolute(&project.dir).map_err(|source| BuildError::read(&project.dir, source))?;
-        let world = project.world.unwrap_or(World::StatefulOperator);
+        let dir = &project.dir;
+        let world = project.world();
         let entry = project.entry()?;
         let cache = dir.join(".zig-cache");
         fs::create_dir_all(&cache).map_err(|source| BuildError::write(&cache, source))?;
         let module = cache.join("module.wasm");
-        let mut zig = self.tool.command(&dir);
+        let mut zig = self.tool.command(dir);
         zig.args(self.before).args(["build-exe", "-target", "wasm32-freestanding", "-O", "ReleaseSafe", "-fstrip"]);
         zig.args(["-fno-entry", "-rdynamic", "--stack", "131072"]);
         // What a module may import is said before the module.
