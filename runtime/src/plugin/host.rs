@@ -150,6 +150,7 @@ impl HostState {
 
     /// A call begins: nothing of the last one is left.
     pub(super) fn begin(&mut self, call: Call, now: Option<Timestamp>, rows: usize) {
+        self.finish_lines();
         self.call = call;
         // A call that has no time of its own sees the last that was seen: that is the same after a restore.
         self.now = now.unwrap_or(self.outside.cut.seen);

@@ -8,6 +8,9 @@ use std::time::Duration;
 use super::bindings::log;
 use crate::clock::Clock;
 
+/// How much of what a call prints as errors is kept as the reason of a trap.
+const REASON_BYTES_MAX: usize = 8 << 10;
+
 /// What an instance says to people.
 #[derive(Debug)]
 pub(super) struct Log {
@@ -73,6 +76,17 @@ impl Log {
         }
         if level == log::Level::Error {
             self.last_error = Some(message);
+        }
+    }
+
+    /// One more line of what may be the reason of a trap.
+    pub(super) fn add_to_last_error(&mut self, line: &str) {
+        let reason = self.last_error.get_or_insert_default();
+        if reason.len() + line.len() < REASON_BYTES_MAX {
+            if !reason.is_empty() {
+                reason.push('\n');
+            }
+            reason.push_str(line);
         }
     }
 

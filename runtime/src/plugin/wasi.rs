@@ -2,8 +2,8 @@
 //!
 //! Toolchains whose runtime wants WASI 0.2 (`wasm32-wasip2`, for one) leave imports in a component that its operator may never use. Such a
 //! component is taken as it is. Without grants the same calls lead to the same (I12): clocks tell the time at which the call began,
-//! the environment is empty, and randomness comes from the seed of the subtask. Everything else traps, and the
-//! trap names the function.
+//! the environment is empty, randomness comes from the seed of the subtask, and what is printed goes to the log ([`stdio`]). Everything else
+//! traps, and the trap names the function.
 //!
 //! Random bytes are drawn by number: draw `n` of a subtask is the same in every run, and how many were drawn in data calls is part of
 //! the cut. `open`, `restore` and `snapshot` draw from streams of their own, each from its first number on: `open` is called anew
@@ -12,9 +12,12 @@
 //!
 //! With the grant `clock` the clocks are real, with `random` the randomness is. `timers.now` stays the time of the call.
 
+pub(super) mod stdio;
+
 use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, ComponentType, Lift, Linker, Lower};
 
+use self::stdio::Unfinished;
 use super::HostCut;
 use super::host::{Call, HostState};
 use super::limits::Breach;
@@ -48,6 +51,8 @@ pub(super) struct Outside {
     clock: Option<Clock>,
     /// What a cut has to hold.
     pub(super) cut: HostCut,
+    /// What was printed and has no line end yet.
+    pub(super) unfinished: Unfinished,
     /// The stream from which the running call draws, and the next number of one that begins with each call.
     stream: Stream,
     next: u64,
@@ -67,7 +72,8 @@ impl Default for Outside {
     /// Of an instance that is only asked what it is.
     fn default() -> Self {
         let (cut, stream) = (HostCut::default(), Stream::default());
-        Self { seed: 0, grants: Grants::default(), clock: None, cut, stream, next: 0 }
+        let unfinished = Unfinished::default();
+        Self { seed: 0, grants: Grants::default(), clock: None, cut, unfinished, stream, next: 0 }
     }
 }
 
@@ -123,10 +129,22 @@ fn fill(seed: u64, stream: &str, number: u64, bytes: &mut [u8]) {
 /// A linker for a component that imports WASI; none for one that does not.
 pub(super) fn link(linker: &Linker<HostState>, component: &Component) -> wasmtime::Result<Option<Linker<HostState>>> {
     let imports = component.component_type();
-    let wasi: Vec<(String, bool)> = imports
-        .imports(component.engine())
+    let engine = component.engine();
+    // Each with the resources in it, its own and those that it uses of others; none for what is no interface.
+    let wasi: Vec<(String, Option<Vec<String>>)> = imports
+        .imports(engine)
         .filter(|(name, _)| name.starts_with("wasi:"))
-        .map(|(name, item)| (name.to_owned(), matches!(item.ty, ComponentItem::ComponentInstance(_))))
+        .map(|(name, item)| {
+            let resources = match item.ty {
+                ComponentItem::ComponentInstance(instance) => {
+                    let exports = instance.exports(engine);
+                    let resources = exports.filter(|(_, item)| matches!(item.ty, ComponentItem::Resource(_)));
+                    Some(resources.map(|(name, _)| name.to_owned()).collect())
+                }
+                _ => None,
+            };
+            (name.to_owned(), resources)
+        })
         .collect();
     if wasi.is_empty() {
         return Ok(None);
@@ -134,7 +152,10 @@ pub(super) fn link(linker: &Linker<HostState>, component: &Component) -> wasmtim
     let mut linker = linker.clone();
     linker.define_unknown_imports_as_traps(component)?;
     linker.allow_shadowing(true);
-    for (name, _) in wasi.iter().filter(|(_, is_instance)| *is_instance) {
+    for (name, resources) in wasi.iter().filter_map(|(name, resources)| Some((name, resources.as_ref()?))) {
+        for resource in resources {
+            stdio::define(&mut linker.instance(name)?, resource)?;
+        }
         let interface = name.split('@').next().unwrap_or_default();
         match interface {
             "wasi:random/insecure-seed" => {
@@ -176,8 +197,9 @@ pub(super) fn link(linker: &Linker<HostState>, component: &Component) -> wasmtim
                 let mut environment = linker.instance(name)?;
                 environment.func_wrap("get-environment", |_, ()| Ok((Vec::<(String, String)>::new(),)))?;
                 environment.func_wrap("get-arguments", |_, ()| Ok((Vec::<String>::new(),)))?;
+                environment.func_wrap("initial-cwd", |_, ()| Ok((None::<String>,)))?;
             }
-            _ => {}
+            interface => stdio::link(&mut linker, name, interface)?,
         }
     }
     Ok(Some(linker))
