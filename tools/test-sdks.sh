@@ -1,52 +1,64 @@
 #!/usr/bin/env bash
-# The unit tests of the SDKs in languages other than Rust, each by its own runner. A language whose tools are not there is left out, with a line
-# that says so; where CI is set that is a failure. That operators in each language conform is another test (tests/tests/languages.rs).
+# The unit tests of the SDKs in languages other than Rust, each by its own runner; and whether the bindings that are kept here are those of wit/.
+# A language whose tools are not there is left out, with a line that says so; where CI is set that is a failure. That operators in each language
+# conform is another test (tests/tests/languages.rs).
 #
-# Tools are looked for as `weir plugin build` does it: WEIR_GO and WEIR_ZIG_PYTHON, else PATH.
+# Tools are looked for as `weir plugin build` does it: WEIR_GO and WEIR_ZIG_PYTHON, else PATH. WEIR_WIT_BINDGEN, else PATH, has what makes
+# the bindings.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../sdk"
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-lacks() { # language, what is missing
-  echo "sdk/$1: skipped, $2 is not there" >&2
+lacks() { # what is left out, what is missing
+  echo "$1: skipped, $2 is not there" >&2
   [ -z "${CI:-}" ]
 }
 run() { # folder, command
-  echo "sdk/$1: ${*:2}"
+  echo "$1: ${*:2}"
   (cd "$1" && "${@:2}")
+}
+# For C and Go only: those of Rust, JavaScript and Python are made when an operator is built; Zig and AssemblyScript have none.
+check_bindings() { # folder of generate.sh
+  if command -v "${WEIR_WIT_BINDGEN:-wit-bindgen}" >/dev/null; then
+    run "$1" ./generate.sh --check
+  else
+    lacks "$1" "wit-bindgen (or WEIR_WIT_BINDGEN)"
+  fi
 }
 
 if command -v node >/dev/null; then
-  run js node --test test/
-  if [ -e js/node_modules/esbuild ]; then
-    for example in js/examples/*/; do run "${example%/}" npm test --silent; done
+  run sdk/js node --test test/
+  if [ -e sdk/js/node_modules/esbuild ]; then
+    for example in sdk/js/examples/*/; do run "${example%/}" npm test --silent; done
   else
-    lacks js "node_modules with esbuild and componentize-qjs (npm install in sdk/js)"
+    lacks sdk/js/examples "node_modules with esbuild and componentize-qjs (npm install in sdk/js)"
   fi
 else
-  lacks js node
+  lacks sdk/js node
 fi
 
 if command -v python3 >/dev/null; then
-  run python python3 -m unittest --quiet
-  for example in python/examples/*/; do run "${example%/}" python3 -m unittest --quiet; done
+  run sdk/python python3 -m unittest --quiet
+  for example in sdk/python/examples/*/; do run "${example%/}" python3 -m unittest --quiet; done
 else
-  lacks python python3
+  lacks sdk/python python3
 fi
 
 go=${WEIR_GO:-go}
 if command -v "$go" >/dev/null; then
   export GOTOOLCHAIN=local
-  run go "$go" vet ./...
-  run go "$go" test ./...
-  for example in go/examples/*/; do run "${example%/}" "$go" test .; done
+  check_bindings sdk/go
+  run sdk/go "$go" vet ./...
+  run sdk/go "$go" test ./...
+  for example in sdk/go/examples/*/; do run "${example%/}" "$go" test .; done
 else
-  lacks go go
+  lacks sdk/go go
 fi
 
+check_bindings sdk/c/bindings
 if command -v cc >/dev/null; then
-  run c make --silent test
+  run sdk/c make --silent test
 else
-  lacks c "a C compiler"
+  lacks sdk/c "a C compiler"
 fi
 
 if command -v zig >/dev/null; then
@@ -57,7 +69,7 @@ else
   zig=()
 fi
 if [ ${#zig[@]} -gt 0 ]; then
-  run zig "${zig[@]}" build test
+  run sdk/zig "${zig[@]}" build test
 else
-  lacks zig "zig (or WEIR_ZIG_PYTHON)"
+  lacks sdk/zig "zig (or WEIR_ZIG_PYTHON)"
 fi
