@@ -4,7 +4,7 @@
 # conform is another test (tests/tests/languages.rs).
 #
 # Tools are looked for as `weir plugin build` does it: WEIR_GO and WEIR_ZIG_PYTHON, else PATH. WEIR_WIT_BINDGEN, else PATH, has what makes
-# the bindings.
+# the bindings. WEIR is the command, by a whole path; else it is looked for in PATH too.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -25,6 +25,12 @@ check_bindings() { # folder of generate.sh
   fi
 }
 
+weir=${WEIR:-weir}
+if ! command -v "$weir" >/dev/null; then
+  weir=
+  lacks "what needs the command" "weir (or WEIR)"
+fi
+
 if command -v node >/dev/null; then
   run sdk/js node --test test/
   if [ -e sdk/js/node_modules/esbuild ]; then
@@ -34,6 +40,17 @@ if command -v node >/dev/null; then
   fi
 else
   lacks sdk/js node
+fi
+
+if command -v node >/dev/null && [ -e sdk/assemblyscript/tally/node_modules ]; then
+  run sdk/assemblyscript/tally npm test --silent
+  if [ -n "$weir" ]; then
+    run sdk/assemblyscript/tally "$weir" plugin componentize build/module.wasm --world stateful-operator --output tally-as.wasm
+    run sdk/assemblyscript/tally "$weir" plugin test tally-as.wasm --input ../../conformance/input.jsonl --format json --key /key --event-time /at \
+      --out-of-orderness 5m
+  fi
+else
+  lacks sdk/assemblyscript "node with AssemblyScript (npm ci in sdk/assemblyscript/tally)"
 fi
 
 if command -v python3 >/dev/null; then
