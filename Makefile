@@ -71,5 +71,5 @@ simulate: ## thousands of seeds of the simulations
 test-plugins:
 	CARGO_TARGET_DIR=$(GUEST_TARGET) cargo test --release --workspace --no-fail-fast --manifest-path plugins/Cargo.toml
 
-test-sdks: ## the SDKs in other languages than Rust, as far as their tools are there
-	@tools/test-sdks.sh
+test-sdks: weir ## the SDKs in other languages than Rust, as far as their tools are there
+	@WEIR=$(WEIR) tools/test-sdks.sh

@@ -1,9 +1,10 @@
 #!/bin/sh
 # Makes internal/bind from the contract in ../../wit. Needs wit-bindgen-cli 0.63.0 and Go 1.27.3:
 #
-#   cargo install wit-bindgen-cli --version 0.63.0 --locked --no-default-features --features go,async
+#   cargo install wit-bindgen-cli --version 0.63.0 --locked --no-default-features --features c,go,async
 #
-# `./generate.sh --check` fails if what lies in internal/bind is not what it would make.
+# `./generate.sh --check` fails if what lies in internal/bind is not what it would make. WEIR_WIT_BINDGEN and WEIR_GO name the two
+# tools; else they are looked for in PATH.
 #
 # The generator knows one support package, and one place for it. Here its import path becomes that of internal/wit, which has what
 # the bindings of this contract use. Both worlds have the same imports, so these are kept once; what differs is which functions
@@ -11,15 +12,17 @@
 set -eu
 cd "$(dirname "$0")"
 module=github.com/weir-stream/weir/sdk/go
-version=$(wit-bindgen --version)
-if [ "$version" != "wit-bindgen-cli 0.63.0" ]; then
-  echo "the bindings are made by wit-bindgen-cli 0.63.0, this is $version" >&2
+generator=${WEIR_WIT_BINDGEN:-wit-bindgen}
+wanted="wit-bindgen-cli 0.63.0"
+found=$("$generator" --version)
+if [ "$found" != "$wanted" ]; then
+  echo "generate.sh: $generator is \"$found\" and must be \"$wanted\"" >&2
   exit 1
 fi
 made=$(mktemp -d)
 trap 'rm -rf "$made"' EXIT
 for world in stateful simple; do
-  wit-bindgen go --quiet --format=false --world "$world-operator" --pkg-name "$module/internal/bind" --out-dir "$made/$world" ../../wit 2>"$made/log" || { cat "$made/log" >&2; exit 1; }
+  "$generator" go --quiet --format=false --world "$world-operator" --pkg-name "$module/internal/bind" --out-dir "$made/$world" ../../wit 2>"$made/log" || { cat "$made/log" >&2; exit 1; }
 done
 mkdir "$made/bind"
 cp -R "$made/stateful/imports" "$made/bind/imports"
@@ -34,7 +37,7 @@ find "$made/bind" -name '*.go' -exec sed -i.orig "s|go.bytecodealliance.org/pkg/
 # Only components have them.
 find "$made/bind" -name '*.go' -exec sed -i.orig '1s|^|//go:build wasip1\n\n|' {} +
 find "$made/bind" '(' -name '*.orig' -o -name empty.s ')' -exec rm {} +
-"$(go env GOROOT)/bin/gofmt" -w "$made/bind"
+"$("${WEIR_GO:-go}" env GOROOT)/bin/gofmt" -w "$made/bind"
 if [ "${1:-}" = "--check" ]; then
   diff -r "$made/bind/imports" internal/bind/imports
   diff -r "$made/bind/stateful" internal/bind/stateful

@@ -38,7 +38,7 @@ fn built(project: &Path, output: &Path) -> Option<()> {
 }
 
 /// What `weir plugin new` makes in each language is the same operator with the same input: it builds, runs, and says the same. Its own unit tests are run by
-/// `tools/test-sdks.sh` in the SDK's folder.
+/// `tools/test-sdks.sh`, and those of the one in Rust by `plugin_cli.rs`.
 #[test]
 fn a_new_project_in_each_language_builds_runs_and_says_the_same() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -161,6 +161,16 @@ test("a snapshot in steps holds the state of the cut, and is restored in two par
   assert.deepEqual(parts[1].advance(60_000_000n), [[60_000_000n, "", "60000000 1 1 "], [60_000_000n, "b", "60000000 2 2 b"]]);
 });
 
+test("a key that fits into no chunk is rejected", () => {
+  const long = "x".repeat(128 << 10);
+  hashes[long] = hashes[`${long}x`] = 1n;
+  const host = new Host();
+  host.process([[1n, long], [1n, `${long}x`]]);
+  assert.deepEqual(host.rejected, [[1, "a key of more than 128 KiB"]]);
+  host.step(1n, true);
+  assert.equal(host.written.length, 1);
+});
+
 test("damaged state, a configuration and a foreign key are refused", () => {
   const host = new Host();
   host.process(records);

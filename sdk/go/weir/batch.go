@@ -2,6 +2,7 @@ package weir
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -163,11 +164,39 @@ func (r Record) Keyed() (key Key, ok bool) {
 // Headers are its headers.
 func (r Record) Headers() Headers { return Headers{r.batch.headers.Get(r.row)} }
 
-// JSON parses its value into what into points to, as encoding/json does. A record without a value reads as null.
+// JSON parses its value into what into points to, as encoding/json does. A record without a value reads as null. What is nested more than
+// 100 deep is an error.
 func (r Record) JSON(into any) error {
 	value := r.Value()
 	if value == nil {
 		value = []byte("null")
 	}
+	if len(value) > nestingMax && isNestedDeeper(value, nestingMax) {
+		return errors.New("JSON that is nested more than 100 deep")
+	}
 	return json.Unmarshal(value, into)
+}
+
+// The parser recurses, and where WebAssembly's stack ends there is no error but a trap.
+const nestingMax = 100
+
+// isNestedDeeper says whether more than most brackets are open at some place of a JSON text, outside of its strings.
+func isNestedDeeper(text []byte, most int) bool {
+	depth, quoted := 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '"':
+			quoted = !quoted
+		case quoted && c == '\\':
+			i++
+		case quoted:
+		case c == '[' || c == '{':
+			if depth++; depth > most {
+				return true
+			}
+		case c == ']' || c == '}':
+			depth--
+		}
+	}
+	return false
 }

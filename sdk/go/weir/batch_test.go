@@ -135,6 +135,29 @@ func TestOtherColumnsMustFitTheBatch(t *testing.T) {
 	batch.WithValues(values.Column())
 }
 
+func TestJSONThatIsNestedTooDeepIsAnError(t *testing.T) {
+	read := func(text string) error {
+		var builder BatchBuilder
+		builder.Push(0, nil, []byte(text))
+		var value any
+		for record := range builder.Batch().Records() {
+			return record.JSON(&value)
+		}
+		return nil
+	}
+	nested := func(depth int) string { return strings.Repeat("[", depth) + strings.Repeat("]", depth) }
+	for _, text := range []string{nested(101), strings.Repeat("[", 100_000), strings.Repeat(`{"a":`, 101), `["\\",` + nested(100) + "]"} {
+		if err := read(text); err == nil || err.Error() != "JSON that is nested more than 100 deep" {
+			t.Errorf("%.40s… gives %v", text, err)
+		}
+	}
+	for _, text := range []string{nested(100), "[" + strings.Repeat("[],", 500) + "0]", `["` + strings.Repeat(`\"[[{`, 500) + `"]`} {
+		if err := read(text); err != nil {
+			t.Errorf("%.40s… gives %v", text, err)
+		}
+	}
+}
+
 func TestConfigNamesWhatIsWrong(t *testing.T) {
 	config := struct{ Least float64 }{Least: 3}
 	if err := Config("{}", &config); err != nil || config.Least != 3 {

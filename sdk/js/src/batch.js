@@ -3,6 +3,7 @@
 import { decode, fromBinary } from "./bytes.js";
 import { Column } from "./column.js";
 import { keyHash, groupBits } from "./hash.js";
+import { parseJson } from "./json.js";
 import { NO_TIME } from "./time.js";
 
 const NO_HASHES = [];
@@ -163,10 +164,10 @@ export class Record {
     return this.batch.values.byteLength(this.index);
   }
 
-  /** Its value, parsed as JSON; null for a tombstone. Throws a SyntaxError where it is none. */
+  /** Its value, parsed as JSON; null for a tombstone. Throws a SyntaxError where it is none, or nested more than 100 deep. */
   json() {
     const text = this.batch.values.text(this.index);
-    return text === null ? null : JSON.parse(text);
+    return text === null ? null : parseJson(text);
   }
 
   /** The 16 bits that choose its key group. */

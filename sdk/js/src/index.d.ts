@@ -184,7 +184,7 @@ export class Record {
   readonly valueBinary: string | null;
   /** How many bytes its value has; 0 for a tombstone. */
   readonly valueLength: number;
-  /** Its value, parsed as JSON; null for a tombstone. Throws a SyntaxError where it is none. */
+  /** Its value, parsed as JSON; null for a tombstone. Throws a SyntaxError where it is none, or nested more than 100 deep. */
   json(): unknown;
   /** Its headers in order; a name may come more than once. */
   readonly headers: [name: string, value: Uint8Array][];

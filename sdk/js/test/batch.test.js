@@ -65,6 +65,19 @@ test("rows are read as bytes, text and binary strings", () => {
   }
 });
 
+test("JSON that is nested too deep is an error that can be caught", () => {
+  const json = (text) => [...batchOf([["k", text]])][0].json();
+  const nested = (depth) => "[".repeat(depth) + "]".repeat(depth);
+  assert.equal(JSON.stringify(json(nested(100))), nested(100));
+  const many = "\\\"".repeat(500_000);
+  for (const deep of [nested(101), "[".repeat(100_000), '{"a":'.repeat(101), `["\\\\",${nested(100)}]`, `${nested(101)}"${many}`]) {
+    assert.throws(() => json(deep), { name: "SyntaxError", message: /nested more than 100 deep/ });
+  }
+  for (const wide of [`[${"[],".repeat(500)}0]`, JSON.stringify(["[".repeat(500), '\\"[[{'.repeat(500)])]) {
+    assert.equal(JSON.stringify(json(wide)), wide);
+  }
+});
+
 test("UTF-8 and back is exact, and what is no UTF-8 is replaced as TextDecoder does", () => {
   for (const text of ["", "ascii", "é", "流ключ", "😀a", "\u0000\u007f\u0080\uffff"]) {
     assert.deepEqual(bytesOf(text), new Uint8Array(new TextEncoder().encode(text)));

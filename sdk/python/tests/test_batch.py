@@ -138,9 +138,12 @@ class BatchTest(unittest.TestCase):
 
     def test_json_that_is_nested_too_deep_is_a_value_error(self) -> None:
         deep = b"[" * 101 + b"]" * 101
-        for document in (deep, b"[" * 100_000, b'{"a":' * 200 + b"1" + b"}" * 200, b"wind"):
-            with self.assertRaises(ValueError):
+        quotes = deep + b'"' + b'\\"' * 500_000
+        for document in (deep, b"[" * 100_000, b'{"a":' * 200 + b"1" + b"}" * 200, b'["\\\\",' + deep, quotes):
+            with self.assertRaisesRegex(ValueError, "nested more than 100 deep"):
                 batch_of((None, None, document)).record(0).json()
+        with self.assertRaises(ValueError):
+            batch_of((None, None, b"wind")).record(0).json()
         wide = b"[" + b",".join([b'{"a":"]]]]]["}'] * 500) + b"]"
         self.assertEqual(len(batch_of((None, None, wide)).record(0).json()), 500)
         self.assertEqual(weir.json.loads(b"[" * 100 + b"]" * 100)[0][0][0][0:0], [])

@@ -10,6 +10,8 @@ export { cabi_realloc };
 const WINDOW: i64 = 60_000_000;
 const NO_TIME: i64 = i64.MIN_VALUE;
 const CHUNK_BYTES: usize = 256 << 10;
+/** A chunk is decoded alone, so a key has to fit into one with all that is known of it. */
+const KEY_BYTES_MAX: u32 = 128 << 10;
 const OUTPUT_BYTES: usize = 1 << 20;
 const FORMAT: u8 = 1;
 
@@ -259,9 +261,14 @@ export function process(params: usize): usize {
       rejectRow(row, "no time");
       continue;
     }
-    const hash = load<u64>(hashes + (<usize>row << 3));
     const from = load<u32>(offsets + (<usize>row << 2));
-    const entry = entryOf(hash, bytes + from, load<u32>(offsets + (<usize>row << 2), 4) - from);
+    const keyLen = load<u32>(offsets + (<usize>row << 2), 4) - from;
+    if (keyLen > KEY_BYTES_MAX) {
+      rejectRow(row, "a key of more than 128 KiB");
+      continue;
+    }
+    const hash = load<u64>(hashes + (<usize>row << 3));
+    const entry = entryOf(hash, bytes + from, keyLen);
     touch(hash);
     const end = windowEnd(time);
     let window: usize = 0;
