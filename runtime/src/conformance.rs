@@ -26,7 +26,7 @@ mod session;
 mod state;
 mod trial;
 
-pub use bench::{Bench, BenchSettings, Measured, bench};
+pub use bench::{Bench, BenchSettings, Measured, Start, bench, start};
 pub use finding::{Check, Checked, Finding, Outcome};
 pub use input::{INPUT_BYTES_MAX, Input};
 pub use limits::Used;

@@ -347,9 +347,13 @@ fn a_bench_splits_the_time_of_a_record_by_batch_size() {
     );
     let header: Vec<&str> = out.lines().nth(2).unwrap_or_default().split_whitespace().collect();
     assert_eq!(header, ["batch", "records/s", "ns/record", "hand-over", "guest", "emit"], "{out}");
+    assert!(out.lines().last().is_some_and(|line| line.starts_with("start  ") && line.contains(" ms: ")), "{out}");
     let (code, out, err) = run(&folder, &[&args[..], &["--json"]].concat());
     assert_eq!(code, 0, "{err}");
     let bench: Value = serde_json::from_str(&out).unwrap();
+    let start = |name: &str| bench["start"][name].as_f64().unwrap();
+    assert!(start("starts") >= 3.0 && start("load_nanos") > 0.0 && start("open_nanos") > 0.0, "{bench:#}");
+    assert!(start("start_nanos") >= start("load_nanos").max(start("open_nanos")), "{bench:#}");
     let sizes = bench["sizes"].as_array().unwrap();
     assert_eq!(sizes.iter().map(|size| size["batch"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 100]);
     for size in sizes {

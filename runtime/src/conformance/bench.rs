@@ -6,6 +6,8 @@
 //!
 //! Each pass begins with a fresh instance and goes through the whole input, watermarks and the end included; the fastest counts, of each part by itself: whatever
 //! else the machine does makes it slower and never faster.
+//!
+//! How long it takes to begin is measured apart: [`start`].
 
 use std::time::Duration;
 
@@ -13,22 +15,28 @@ use serde::Serialize;
 use tracing::instrument::WithSubscriber;
 use tracing::subscriber::NoSubscriber;
 
-use super::course::{Course, Cutting};
+use super::course::{BEGIN, Course, Cutting};
 use super::input::Input;
 use super::said::Said;
 use super::session::{Session, Share, Subject};
+use crate::clock::Clock;
+use crate::error::{Error, ErrorKind};
 use crate::plugin::OperatorError;
 
 /// The fewest and the most passes for a batch size.
 const PASSES_MIN: usize = 3;
 const PASSES_MAX: usize = 1_000;
 
+/// The fewest and the most starts.
+const STARTS_MIN: usize = 3;
+const STARTS_MAX: usize = 25;
+
 /// How it is measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct BenchSettings {
     /// Records of a batch, one line of the answer each.
     pub batches: Vec<usize>,
-    /// How long each of them is measured, at least.
+    /// How long each of them is measured, at least; for so long it is started again, at most.
     #[serde(skip)]
     pub time: Duration,
 }
@@ -71,6 +79,58 @@ pub struct Measured {
     pub guest_nanos: f64,
     /// To take what it emits.
     pub emit_nanos: f64,
+}
+
+/// How long it takes until an instance can take records, in nanoseconds: the medians of several starts.
+#[derive(Clone, Debug, Serialize)]
+pub struct Start {
+    /// How often it was started.
+    pub starts: usize,
+    /// All of it.
+    pub start_nanos: f64,
+    /// To make a plugin of the bytes of a component.
+    pub load_nanos: f64,
+    /// To open an instance of it.
+    pub open_nanos: f64,
+}
+
+/// Measures how long it takes to begin. `load` makes a plugin of its component each time it is called, and nobody else may hold that plugin on the same host, which
+/// would hand it out again at once.
+///
+/// # Errors
+///
+/// If it does not load, or does not open.
+pub async fn start(
+    load: impl AsyncFn() -> Result<Subject, Error>,
+    clock: &Clock,
+    settings: &BenchSettings,
+) -> Result<Start, Error> {
+    let measured = async {
+        let (mut starts, mut spent) = (Vec::new(), Duration::ZERO);
+        while starts.len() < STARTS_MIN || (spent < settings.time && starts.len() < STARTS_MAX) {
+            let began = clock.elapsed();
+            let subject = load().await?;
+            let loaded = clock.elapsed();
+            let opened = Session::open(&subject, Share::ALL, BEGIN).await;
+            let ended = clock.elapsed();
+            opened.map_err(|error| Error::new(ErrorKind::Plugin, "the plugin does not open").caused_by(error))?;
+            spent += ended.saturating_sub(began);
+            starts.push((ended.saturating_sub(began), loaded.saturating_sub(began), ended.saturating_sub(loaded)));
+        }
+        Ok::<_, Error>(starts)
+    };
+    let starts = measured.with_subscriber(NoSubscriber::default()).await?;
+    let median = |of: fn(&(Duration, Duration, Duration)) -> Duration| {
+        let mut times: Vec<Duration> = starts.iter().map(of).collect();
+        times.sort_unstable();
+        times.get(times.len() / 2).map_or(0.0, |time| time.as_nanos() as f64)
+    };
+    Ok(Start {
+        starts: starts.len(),
+        start_nanos: median(|start| start.0),
+        load_nanos: median(|start| start.1),
+        open_nanos: median(|start| start.2),
+    })
 }
 
 /// Measures an operator whose instances have a stopwatch, beside one that does nothing.

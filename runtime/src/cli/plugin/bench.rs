@@ -6,8 +6,9 @@ use clap::Args;
 use serde::Serialize;
 
 use super::super::output::{Table, count, print, print_json};
-use super::subject::{Prepared, SubjectArgs, empty};
-use crate::conformance::{Bench, BenchSettings, bench};
+use super::super::pipeline::plugin_host;
+use super::subject::{SubjectArgs, empty};
+use crate::conformance::{Bench, BenchSettings, Start, bench, start};
 use crate::error::{Error, ErrorKind};
 
 /// `weir plugin bench`.
@@ -31,6 +32,7 @@ struct Shown<'a> {
     input: &'a str,
     #[serde(flatten)]
     bench: &'a Bench,
+    start: &'a Start,
 }
 
 impl BenchArgs {
@@ -43,17 +45,21 @@ impl BenchArgs {
             return Err(Error::new(ErrorKind::Usage, "--batches has a batch of no records")
                 .help("such as --batches 1,100,1000"));
         }
-        let Prepared { subject, input, path, digest, host } = self.subject.prepare(true).await?;
-        let empty = empty(&host).await?;
+        let prepared = self.subject.prepare(true).await?;
+        let empty = empty(&prepared.host).await?;
         let settings = BenchSettings { batches: self.batches.clone(), time: Duration::from_secs(self.seconds) };
-        let measured = bench(&subject, &empty, &input, &settings).await.map_err(|error| {
+        let measured = bench(&prepared.subject, &empty, &prepared.input, &settings).await.map_err(|error| {
             Error::new(ErrorKind::Plugin, "the plugin fails on the input")
                 .help("weir plugin test, with the same arguments, says on which record")
                 .caused_by(error)
         })?;
+        // A host of its own: on the other one the plugin is there already. By now its code is in the cache, if there is one.
+        let fresh = plugin_host()?;
+        let started = start(|| prepared.load_on(&fresh), &prepared.subject.clock, &settings).await?;
         let input = self.subject.described_input();
         if self.subject.json {
-            return print_json(&Shown { path: path.display().to_string(), digest: &digest, input, bench: &measured });
+            let (path, digest) = (prepared.path.display().to_string(), &prepared.digest);
+            return print_json(&Shown { path, digest, input, bench: &measured, start: &started });
         }
         let cut = if measured.input_is_cut { " (there are more, which were not used)" } else { "" };
         let mut table = Table::new(&[">batch", ">records/s", ">ns/record", ">hand-over", ">guest", ">emit"]);
@@ -68,11 +74,16 @@ impl BenchArgs {
                 nanos(size.emit_nanos),
             ]);
         }
+        let millis = |nanos: f64| nanos / 1e6;
         print(format_args!(
-            "{} on {} records of {input}{cut}, {:.3} records out for each in\n\n{table}",
+            "{} on {} records of {input}{cut}, {:.3} records out for each in\n\n{table}\n\
+             start  {:.1} ms: {:.1} to load its compiled code, {:.1} to open an instance\n",
             measured.plugin,
             count(measured.records as u64),
-            measured.output_ratio
+            measured.output_ratio,
+            millis(started.start_nanos),
+            millis(started.load_nanos),
+            millis(started.open_nanos),
         ))
     }
 }

@@ -17,7 +17,7 @@ use crate::plan::{
     TimeUnit, duration,
 };
 use crate::plugin::component::empty_operator;
-use crate::plugin::registry::PluginFolders;
+use crate::plugin::registry::{Found, PluginFolders};
 use crate::plugin::{IMAGE_VERSION, Plugin, PluginHost};
 use crate::pointer::Pointer;
 
@@ -82,6 +82,16 @@ pub(super) struct Prepared {
     pub(super) path: PathBuf,
     pub(super) digest: String,
     pub(super) host: PluginHost,
+    component: Vec<u8>,
+    config: serde_json::Value,
+}
+
+impl Prepared {
+    /// Loads the plugin on another host, as another process would.
+    pub(super) async fn load_on(&self, host: &PluginHost) -> Result<Subject, Error> {
+        let plugin = host.load(&self.component).await?;
+        Ok(subject(plugin, self.config.clone(), self.subject.port))
+    }
 }
 
 impl SubjectArgs {
@@ -112,7 +122,7 @@ impl SubjectArgs {
         };
         let key = pointer("key", &self.key)?;
         let host = super::super::pipeline::plugin_host()?;
-        let (plugin, path) = self.find(&host).await?;
+        let Found { plugin, bytes: component, path } = self.find(&host).await?;
         let descriptor = plugin.descriptor();
         let port = match &self.port {
             None => 0,
@@ -127,8 +137,8 @@ impl SubjectArgs {
         let input = Input::read(&spec, Path::new("."), &keying, self.records_max).await?;
         let digest = plugin.digest();
         let plugin = if measured { plugin.with_stopwatch() } else { plugin };
-        let subject = subject(plugin, config, u32::try_from(port).unwrap_or_default());
-        Ok(Prepared { subject, input, path, digest, host })
+        let subject = subject(plugin, config.clone(), u32::try_from(port).unwrap_or_default());
+        Ok(Prepared { subject, input, path: path.unwrap_or_default(), digest, host, component, config })
     }
 
     /// The records as a source of a pipeline.
@@ -165,17 +175,17 @@ impl SubjectArgs {
         })
     }
 
-    /// The plugin, and where it was.
-    async fn find(&self, host: &PluginHost) -> Result<(Plugin, PathBuf), Error> {
+    /// The plugin, its component, and where it was.
+    async fn find(&self, host: &PluginHost) -> Result<Found, Error> {
         let text = self.plugin.display().to_string();
         if !self.plugin.is_dir() && !text.contains('/') && !text.ends_with(".wasm") {
             let reference = PluginRef::Named { name: text, version: None };
             let fetch = |_: &str| async { Ok(None) }.boxed();
-            let found = PluginFolders::standard().find(host, &reference, Path::new("."), &fetch).await?;
-            return Ok((found.plugin, found.path.unwrap_or_default()));
+            return Ok(PluginFolders::standard().find(host, &reference, Path::new("."), &fetch).await?);
         }
         let path = if self.plugin.is_dir() { built(&self.plugin)? } else { self.plugin.clone() };
-        Ok((host.load(&super::read(&path)?).await?, path))
+        let bytes = super::read(&path)?;
+        Ok(Found { plugin: host.load(&bytes).await?, bytes, path: Some(path) })
     }
 }
 
