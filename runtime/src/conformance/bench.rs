@@ -36,7 +36,7 @@ const STARTS_MAX: usize = 25;
 pub struct BenchSettings {
     /// Records of a batch, one line of the answer each.
     pub batches: Vec<usize>,
-    /// How long each of them is measured, at least, and starts at most, but for the fewest passes and starts.
+    /// How long each of them is measured, at least; for so long it is started again, at most.
     #[serde(skip)]
     pub time: Duration,
 }
