@@ -56,19 +56,8 @@ fn a_new_project_in_each_language_builds_runs_and_says_the_same() {
         }
         let status = command(&project, &["run", "--quiet", "pipeline.toml"]).status().expect("it can be started");
         assert!(status.success(), "{lang:?}: {}", log(&project));
-        let test = [
-            "plugin",
-            "test",
-            "fresh.wasm",
-            "--input",
-            "readings.jsonl",
-            "--format",
-            "json",
-            "--key",
-            "/sensor",
-            "--event-time",
-            "/time",
-        ];
+        let test =
+            ["plugin", "test", "fresh.wasm", "--input", "readings.jsonl", "--key", "/sensor", "--event-time", "/time"];
         let (code, report, fault) = weir_tests::run(&project, &test);
         assert_eq!(code, 0, "{lang:?}: {report}{fault}");
         said.push((lang, output(&project)));

@@ -317,7 +317,9 @@ fn what_cannot_be_tried_is_refused_with_the_remedy() {
         &["there is no component in nothing", "weir plugin build nothing"],
     );
     refused(&["count", "--input", "empty.jsonl", "--format", "json"], 2, &["the input has no records"]);
-    refused(&["count", "--input", "none.jsonl", "--format", "json"], 2, &["the input cannot be read", "none.jsonl"]);
+    refused(&["count", "--input", "payments.dat"], 2, &["its ending does not say", "add --format"]);
+    // The ending says it.
+    refused(&["count", "--input", "none.jsonl"], 2, &["the input cannot be read", "none.jsonl"]);
     refused(
         &[&["count", "--port", "left"], &PAYMENTS[..]].concat(),
         2,

@@ -72,6 +72,12 @@ pub fn render(job: &str, metrics: &JobMetrics, store: &StoreMetrics, clock: &Clo
     text
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct QuantileLabel {
+    node: String,
+    quantile: &'static str,
+}
+
 type Read = fn(&NodeMetrics) -> u64;
 
 fn nodes(registry: &mut Registry, metrics: &JobMetrics) {
@@ -99,6 +105,19 @@ fn nodes(registry: &mut Registry, metrics: &JobMetrics) {
             watermarks.get_or_create(&NodeLabel::new(node)).set(time as f64 / 1e6);
         }
     }
+    let held = Family::<QuantileLabel, FloatGauge>::default();
+    for (node, numbers) in metrics.nodes().filter(|(_, numbers)| numbers.barrier_held.count() > 0) {
+        for (quantile, of) in [("0.5", 0.5), ("0.99", 0.99), ("1", 1.0)] {
+            let label = QuantileLabel { node: node.to_string(), quantile };
+            held.get_or_create(&label).set(numbers.barrier_held.quantile(of).as_secs_f64());
+        }
+    }
+    registry.register_with_unit(
+        "node_barrier_held",
+        "From the barrier of all inputs to the barrier sent on, by quantile, at most a quarter too much",
+        Unit::Seconds,
+        held,
+    );
     registry.register_with_unit(
         "node_watermark",
         "The newest watermark that a subtask has seen, since the Unix epoch",
@@ -223,6 +242,7 @@ mod tests {
         let metrics = JobMetrics::new([NodeName::new("count")]);
         metrics.node(&NodeName::new("count")).advance(1_500_000);
         NodeMetrics::add(&metrics.node(&NodeName::new("count")).records_in, 7);
+        metrics.node(&NodeName::new("count")).barrier_held.note(Duration::from_micros(1));
         let checkpoint = &metrics.checkpoint;
         checkpoint.took(Phase::Total, Duration::from_millis(20));
         checkpoint.failed(FailureReason::Timeout);
@@ -250,6 +270,7 @@ mod tests {
         let text = full();
         for line in [
             "weir_node_records_in_total{job=\"job\",node=\"count\"} 7",
+            "weir_node_barrier_held_seconds{job=\"job\",node=\"count\",quantile=\"0.99\"} 1e-6",
             "weir_node_watermark_seconds{job=\"job\",node=\"count\"} 1.5",
             "weir_checkpoint_age_seconds{job=\"job\"} 3.0",
             "weir_checkpoint_duration_seconds_count{job=\"job\",phase=\"total\"} 1",

@@ -29,9 +29,9 @@ pub(super) struct SubjectArgs {
     /// The records to try it with: a path or a glob, gzip if it ends in .gz
     #[arg(long, value_name = "FILE")]
     input: String,
-    /// What a record is: a line, a line of JSON, or a CSV row, which becomes a JSON object
+    /// What a record is: a line, a line of JSON, or a CSV row, which becomes a JSON object [default: by the ending of FILE]
     #[arg(long)]
-    format: Format,
+    format: Option<Format>,
     /// Where the key is in a JSON value, such as /user/id
     #[arg(long, value_name = "POINTER")]
     key: Option<String>,
@@ -95,6 +95,20 @@ impl Prepared {
 }
 
 impl SubjectArgs {
+    /// What was said, or what the name of the input says.
+    fn format(&self) -> Result<Format, Error> {
+        let name = self.input.strip_suffix(".gz").unwrap_or(&self.input);
+        let ending = Path::new(name).extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        match (self.format, ending) {
+            (Some(format), _) => Ok(format),
+            (None, "jsonl" | "ndjson" | "json") => Ok(Format::Json),
+            (None, "csv") => Ok(Format::Csv),
+            (None, "txt" | "log") => Ok(Format::Lines),
+            (None, _) => Err(usage(format!("--input {}: its ending does not say what a record is", self.input))
+                .help("add --format lines, json or csv")),
+        }
+    }
+
     /// How the records are given, for people.
     pub(super) fn described_input(&self) -> &str {
         &self.input
@@ -102,7 +116,6 @@ impl SubjectArgs {
 
     /// Loads the plugin and reads the input. With `measured` its instances have a stopwatch.
     pub(super) async fn prepare(&self, measured: bool) -> Result<Prepared, Error> {
-        let usage = |message: String| Error::new(ErrorKind::Usage, message);
         if self.records_max == 0 {
             return Err(usage("--records-max is 0".to_owned()).help("give at least one record"));
         }
@@ -143,14 +156,13 @@ impl SubjectArgs {
 
     /// The records as a source of a pipeline.
     fn source(&self) -> Result<SourceSpec, Error> {
-        let usage = |message: String| Error::new(ErrorKind::Usage, message);
         let event_time = match &self.event_time {
             None => None,
             Some(text) => Some(Pointer::parse(text).map_err(|fault| usage(format!("--event-time: {fault}")))?),
         };
         let out_of_orderness =
             duration(&self.out_of_orderness).map_err(|fault| usage(format!("--out-of-orderness: {fault}")))?;
-        let format = match self.format {
+        let format = match self.format()? {
             Format::Lines => SourceFormat::Lines,
             Format::Json => SourceFormat::Json,
             Format::Csv => SourceFormat::Csv(CsvSpec::default()),
@@ -228,4 +240,8 @@ pub(super) async fn empty(host: &PluginHost) -> Result<Subject, Error> {
     let component =
         empty_operator().map_err(|e| Error::new(ErrorKind::Plugin, "weir's own operator is damaged").caused_by(e))?;
     Ok(subject(host.load(&component).await?, serde_json::Value::Null, 0))
+}
+
+fn usage(message: String) -> Error {
+    Error::new(ErrorKind::Usage, message)
 }
