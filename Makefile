@@ -20,7 +20,7 @@ GUEST_MANIFESTS := plugins/Cargo.toml benches/guests/Cargo.toml $(wildcard tests
 export CARGO_TARGET_DIR := $(TARGET)
 export RUST_BACKTRACE ?= 1
 
-.PHONY: build demo test wasm-target weir plugins check-format check-lints check-docs test-native test-plugins test-sdks simulate clean-demo help
+.PHONY: build demo test wasm-target weir plugins check-format check-lints check-docs test-native test-plugins test-sdks bench-sdks simulate clean-demo help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -73,3 +73,6 @@ test-plugins:
 
 test-sdks: weir ## the SDKs in other languages than Rust, as far as their tools are there
 	@WEIR=$(WEIR) tools/test-sdks.sh
+
+bench-sdks: weir wasm-target ## one operator in each language: its size, how fast it starts and works
+	@tools/bench_sdks.py --weir $(WEIR) --folder $(TARGET)/bench-sdks

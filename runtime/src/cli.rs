@@ -3,9 +3,10 @@
 //! Data goes to standard output, everything else to standard error. Exit codes are those of
 //! [`crate::error::ErrorKind::exit_code`]; 0 is success, 2 also what the argument parser answers to a wrong call.
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
+use crate::plugin::compile::{self, CompileLimits};
 
 mod control;
 mod dev;
@@ -71,6 +72,28 @@ enum Command {
     /// Read what an object sink has published
     #[command(subcommand)]
     Sink(sink::SinkCommand),
+    /// Compile standard input to standard output, within limits: what this program starts for itself
+    #[command(name = compile::COMMAND, hide = true)]
+    CompilePlugin(CompileArgs),
+}
+
+#[derive(Debug, Args)]
+struct CompileArgs {
+    #[command(flatten)]
+    limits: CompileLimits,
+    #[arg(long)]
+    instrumented: bool,
+}
+
+impl CompileArgs {
+    /// What goes wrong is for the parent to read, who makes an error of it.
+    fn run(self) -> Result<(), Error> {
+        if let Err(text) = compile::child(&self.limits, self.instrumented) {
+            eprint!("{text}");
+            std::process::exit(ErrorKind::Plugin.exit_code().into());
+        }
+        Ok(())
+    }
 }
 
 impl Cli {
@@ -92,6 +115,7 @@ impl Cli {
             Command::Stop(args) => args.run(),
             Command::Txn(command) => command.run(),
             Command::Sink(command) => command.run(),
+            Command::CompilePlugin(args) => args.run(),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! called, and answers.
 
 pub mod build;
+pub mod compile;
 pub mod component;
 pub mod project;
 pub mod registry;

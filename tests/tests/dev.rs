@@ -217,14 +217,15 @@ fn an_edited_operator_goes_on_with_its_counts_and_an_edit_that_is_wrong_costs_no
     let third = place.until("more output", |place| Some(place.output().len()).filter(|lines| *lines > second));
     assert!(third > second);
 
-    // The pipeline file is wrong, and right again with something else in it.
+    // The pipeline file is wrong, when the operator is mended at the same moment; then it is right again, with something else in it.
     let pipeline = fs::read_to_string(place.path("pipeline.toml")).expect("it is there");
     place.write("pipeline.toml", &pipeline.replace("on_reject", "on_regret"));
+    place.edit("++*count; __builtin_trap();", "++*count;  ++*count; --*count;");
     place.until_it_says("on_regret");
     place.until_it_says("going on with the code that runs");
-    place.edit("++*count; __builtin_trap();", "++*count;");
     place.write("pipeline.toml", &pipeline.replace("50ms", "60ms"));
-    place.until_it_says("the new pipeline is live");
+    place.until_it_says("built tally.wasm");
+    place.until_it_says("is live");
     place.feed(1200..1600);
     place.until("the last output", |place| Some(place.output().len()).filter(|lines| *lines > third));
     place.stop();
@@ -281,6 +282,36 @@ fn a_node_whose_state_is_an_image_starts_empty_only_if_somebody_says_so() {
     place.stop();
 }
 
+/// I7: a job that another run has taken over is not taken back.
+#[test]
+fn a_newer_run_takes_the_job_over_and_weir_dev_ends() {
+    let Some(mut place) = Place::new("stateful-operator") else { return };
+    place.feed(0..100);
+    place.start(&[]);
+    place.until_it_says("started at the beginning");
+    place.edit(WRITES_THE_TIME, &format!("weir_buffer_push(&op->text, \"2 \", 2); {WRITES_THE_TIME}"));
+    place.until_it_says("the new code of work is live");
+    let mut dev = place.process.take().expect("it runs");
+    let log = fs::File::create(place.path("newer-log")).expect("a log");
+    let mut newer = Command::new(weir_tests::weir());
+    newer.args(["run", "pipeline.toml", "--quiet"]).current_dir(place.folder.path());
+    newer.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+    place.process = Some(newer.spawn().expect("it can be started"));
+    // Whoever is fenced learns of it at its next checkpoint.
+    let mut fed = 100;
+    let status = loop {
+        if let Some(status) = dev.try_wait().expect("it is a child") {
+            break status;
+        }
+        assert!(fed < 4_000, "weir dev does not end; its log:\n{}", place.log());
+        place.feed(fed..fed + 10);
+        fed += 10;
+        pause(PAUSE);
+    };
+    assert_eq!(status.code(), Some(6), "{}", place.log());
+    place.stop();
+}
+
 #[test]
 fn what_weir_dev_cannot_work_with_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -293,6 +324,7 @@ fn what_weir_dev_cannot_work_with_is_refused() {
         (["pipeline.toml", "--source", "x=."], "\"x\", which is no operator"),
         (["pipeline.toml", "--source", "o=nowhere"], "--source o=nowhere is no plugin's sources"),
         (["pipeline.toml", "--source", "o"], "the name of an operator, =, and a folder"),
+        (["pipeline.toml", "--watch", "nowhere"], "--watch names nowhere, which is no folder"),
     ] {
         let (code, _, said) = run(&args);
         assert!(code == 2 && said.contains(named), "{args:?}: {code}: {said}");

@@ -55,6 +55,8 @@ fn there_is_no_terminal_no_folder_no_input_and_handles_do_not_run_out() {
 fn what_traps_says_why() {
     for (task, said) in [
         ("panic", "the sky fell"),
+        ("boom", "plugin trapped in process: boom without an end"),
+        ("stray", "out of bounds memory access; it had printed: row 5 is \u{fffd}[31mfine"),
         ("exit", "it ended its program, with a failure"),
         ("network", "wasi:sockets/instance-network"),
         ("flood", "1048576 bytes were written to a stream at once; the most is 65536"),

@@ -7,22 +7,28 @@
 //! ```
 //!
 //! Until the last arrow the old code runs. The swap is what a stop and a start are: a last checkpoint, whose state the new code gets, so nothing is
-//! lost, repeated or reordered. What fails is shown, and waits for the next change.
+//! lost, repeated or reordered. What fails is shown, and waits for the next change. Whether the state fits is asked twice: before the old
+//! code stops, of a checkpoint that it takes for the purpose, and of its last one, which is what the new code gets.
+//!
+//! A run that somebody else has superseded ends this: the job is theirs.
 
 mod sources;
+mod terminal;
 mod version;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use clap::Args;
 use tokio::sync::watch as channel;
+use tokio::task::JoinHandle;
 
 use self::sources::{Sources, shown};
+use self::terminal::Terminal;
 use self::version::{Verdict, Version};
 use self::watch::Watcher;
 use super::pipeline::read_spec;
@@ -49,7 +55,7 @@ pub(super) struct DevArgs {
     /// Begin at the beginning, under a new job id
     #[arg(long)]
     fresh: bool,
-    /// Let a node start empty, without asking, when its state cannot go on in the new code
+    /// Give up state that cannot go on in the new code, without asking: its node starts empty
     #[arg(long)]
     start_empty: bool,
     /// Show no progress
@@ -77,6 +83,7 @@ impl DevArgs {
 struct Next {
     version: Version,
     start: Start,
+    /// Nodes whose state may be given up: somebody said so.
     drop_state: BTreeSet<NodeName>,
     /// The code before, to go back to if this one fails, and when it was asked to stop.
     before: Option<(Version, Duration)>,
@@ -105,12 +112,31 @@ struct Dev {
     args: DevArgs,
     sources: Sources,
     watcher: Watcher,
+    terminal: Terminal,
     clock: Clock,
+    /// No run has begun that forgets what was before, and one was asked for.
+    is_fresh: bool,
+    /// A change was seen of which nothing has come yet that was used or refused.
+    is_owed: bool,
+    /// Components whose sources are newer.
+    dirty: BTreeSet<PathBuf>,
+    /// A build whose end nobody has seen: it is waited for before there is another.
+    building: Option<JoinHandle<Result<(), Error>>>,
 }
 
 impl Dev {
     fn new(args: DevArgs) -> Result<Self, Error> {
-        let mut dev = Self { args, sources: Sources::default(), watcher: Watcher::default(), clock: Clock::system() };
+        let mut dev = Self {
+            is_fresh: args.fresh,
+            args,
+            sources: Sources::default(),
+            watcher: Watcher::default(),
+            terminal: Terminal::default(),
+            clock: Clock::system(),
+            is_owed: true,
+            dirty: BTreeSet::new(),
+            building: None,
+        };
         dev.look_for_sources()?;
         match dev.sources.describe() {
             projects if projects.is_empty() => say(&format!(
@@ -127,16 +153,13 @@ impl Dev {
         let (_, spec) = read_spec(&self.args.pipeline)?;
         let named: BTreeMap<_, _> = self.args.source.iter().cloned().collect();
         self.sources = Sources::find(&self.args.pipeline, &spec, &named, &self.args.watch)?;
-        self.watcher.watch(self.sources.watched())
+        self.watcher.watch(self.sources.watched())?;
+        self.dirty.extend(self.sources.stale(&self.watcher));
+        Ok(())
     }
 
     async fn work(&mut self) -> Result<(), Error> {
-        let stale = self.sources.stale(&self.watcher);
-        let mut next = match self.built(&stale).await {
-            Some(version) if self.args.fresh => Some(Next::new(version, Start::Fresh)),
-            Some(version) => self.admitted(version).await,
-            None => None,
-        };
+        let mut next = None;
         loop {
             let now = match next.take() {
                 Some(next) => next,
@@ -148,14 +171,17 @@ impl Dev {
             let (version, before) = (now.version.clone(), now.before.as_ref().map(|(old, _)| old.clone()));
             next = match self.run(now).await? {
                 Ended::Interrupted => return Ok(()),
-                Ended::Replaced(next) => Some(*next),
+                Ended::Replaced(next) => Some(self.still_admitted(*next).await),
                 Ended::Finished => None,
+                Ended::Failed { error, .. } if error.kind() == ErrorKind::Superseded => return Err(error),
                 Ended::Failed { error, checkpoints } => {
                     say_error(&error);
                     match before {
                         // What the new code did since the checkpoint is in no committed output.
                         Some(old) if checkpoints == 0 => {
-                            say("the new code failed before its first checkpoint: going back to the code before");
+                            say(
+                                "the new code failed before its first checkpoint: going back to the code before, until the next change",
+                            );
                             Some(Next::new(old, Start::Resume))
                         }
                         // It has shown that it works: from here its restarts are those of its settings.
@@ -169,7 +195,9 @@ impl Dev {
 
     /// Waits for a change that makes something that can run; none when the user has had enough.
     async fn after_a_change(&mut self) -> Result<Option<Next>, Error> {
-        say("waiting for a change");
+        if !self.is_owed {
+            say("waiting for a change");
+        }
         loop {
             tokio::select! {
                 signal = interrupted() => return signal.map(|()| None),
@@ -183,6 +211,10 @@ impl Dev {
     /// What a change makes to run while nothing runs.
     async fn begun_by_a_change(&mut self) -> Option<Next> {
         let version = self.changed().await?;
+        self.is_owed = false;
+        if self.is_fresh {
+            return Some(Next::new(version, Start::Fresh));
+        }
         if !version.has_finished().await {
             return self.admitted(version).await;
         }
@@ -193,74 +225,130 @@ impl Dev {
                 Some(Next::new(version, Start::Fresh))
             }
             Err(error) => {
-                say("the job had finished, and what it wrote is where it would write again");
                 say_error(&error);
+                say(
+                    "the job had finished, and what it wrote is where it would write again: remove that and save once more",
+                );
                 None
             }
         }
     }
 
-    /// Waits for a change and builds what it affects. None if that fails, which is said.
+    /// Waits for a change and builds what it affects. None if that fails, which is said. May be dropped half way: the next call goes on.
     async fn changed(&mut self) -> Option<Version> {
-        let changed = self.watcher.changed().await;
-        if changed.contains(&self.args.pipeline)
-            && let Err(error) = self.look_for_sources()
-        {
-            self.watcher.done();
+        if !self.is_owed {
+            self.watcher.changed().await;
+            self.is_owed = true;
+        }
+        let version = self.built().await;
+        if version.is_none() {
+            self.is_owed = false;
+        }
+        version
+    }
+
+    /// Builds what is older than its sources and loads the pipeline.
+    async fn built(&mut self) -> Option<Version> {
+        let is_new_pipeline = self.watcher.pending().contains(&self.args.pipeline);
+        self.dirty.extend(self.sources.affected(self.watcher.pending()));
+        let found = if is_new_pipeline { self.look_for_sources() } else { Ok(()) };
+        self.dirty.extend(self.sources.affected(self.watcher.pending()));
+        let missing = self.sources.stale(&self.watcher).into_iter().filter(|path| !path.exists());
+        self.dirty.extend(missing);
+        self.watcher.done();
+        let _held = hold();
+        if let Err(error) = found {
             say_error(&error);
             return None;
         }
-        let mut affected = self.sources.affected(&changed);
-        affected.extend(self.sources.stale(&self.watcher).into_iter().filter(|path| !path.exists()));
-        affected.sort();
-        affected.dedup();
-        self.built(&affected).await
-    }
-
-    /// Builds components and loads the pipeline. None if that fails, which is said.
-    async fn built(&mut self, components: &[PathBuf]) -> Option<Version> {
-        let _held = hold();
-        for component in components {
-            say(&format!("building {}", shown(component)));
-            let began = self.clock.elapsed();
-            if let Err(error) = self.sources.build(component).await {
-                self.watcher.done();
+        while let Some(component) = self.dirty.first().cloned() {
+            if let Err(error) = self.build(&component).await {
                 say_error(&error);
                 return None;
             }
-            say(&format!("built {} in {}", shown(component), seconds(self.clock.elapsed().saturating_sub(began))));
+            self.dirty.remove(&component);
         }
-        let version = Version::load(&self.args.pipeline).await;
-        self.watcher.done();
-        version.map_err(|error| say_error(&error)).ok()
+        Version::load(&self.args.pipeline).await.map_err(|error| say_error(&error)).ok()
+    }
+
+    async fn build(&mut self, component: &Path) -> Result<(), Error> {
+        // Of one that was left half way nobody knows whether it had seen the last change.
+        drop(self.end_of_build().await);
+        say(&format!("building {}", shown(component)));
+        let began = self.clock.elapsed();
+        self.building = self.sources.build(component);
+        self.end_of_build().await?;
+        say(&format!("built {} in {}", shown(component), seconds(self.clock.elapsed().saturating_sub(began))));
+        Ok(())
+    }
+
+    async fn end_of_build(&mut self) -> Result<(), Error> {
+        let Some(building) = &mut self.building else { return Ok(()) };
+        let built = building.await;
+        self.building = None;
+        built.unwrap_or_else(|error| Err(Error::new(ErrorKind::Plugin, "a build was lost").caused_by(error)))
     }
 
     /// Waits until there is something else to run than what runs, and it may take over.
-    async fn replacement(&mut self, running: &Version) -> Next {
+    async fn replacement(&mut self, running: &Version, control: &Control) -> Next {
         loop {
             let Some(version) = self.changed().await else {
                 say("going on with the code that runs");
                 continue;
             };
             if version.is_same_as(running) {
+                self.is_owed = false;
                 say("nothing has changed in what runs");
                 continue;
             }
-            match self.admitted(version).await {
+            // The newest checkpoint may be old, or of code that ran before this: what counts is the state that there is now. Where none can
+            // be taken, the last one decides.
+            drop(control.ask(Request::Checkpoint).await);
+            let admitted = self.admitted(version).await;
+            self.is_owed = false;
+            match admitted {
                 Some(next) => return next,
                 None => say("going on with the code that runs"),
             }
         }
     }
 
+    /// Looks once more at what is to take over, now that the old code has taken its last checkpoint. If it may not, the old code goes on.
+    async fn still_admitted(&mut self, mut next: Next) -> Next {
+        let Some((old, _)) = &next.before else { return next };
+        let old = old.clone();
+        let refused = match next.version.fit(&self.clock).await {
+            Ok(Verdict::Fits(_)) => {
+                next.drop_state.clear();
+                return next;
+            }
+            Ok(Verdict::Without(refused)) => refused,
+            Err(error) => {
+                say_error(&error);
+                return Next::new(old, Start::Resume);
+            }
+        };
+        if refused.keys().all(|node| next.drop_state.contains(node)) {
+            next.drop_state.retain(|node| refused.contains_key(node));
+            return next;
+        }
+        match self.may_give_up(refused).await {
+            Some(drop_state) => Next { drop_state, ..next },
+            None => {
+                say("going back to the code before");
+                Next::new(old, Start::Resume)
+            }
+        }
+    }
+
     /// From the newest checkpoint, if its state fits or may be given up. None if not, which is said.
-    async fn admitted(&self, version: Version) -> Option<Next> {
+    async fn admitted(&mut self, version: Version) -> Option<Next> {
         let drop_state = match version.fit(&self.clock).await {
             Ok(Verdict::Fits(carried)) => {
                 carried.iter().for_each(|line| say(line));
                 BTreeSet::new()
             }
-            Ok(Verdict::Without(refused)) => self.may_start_empty(refused).await?,
+            Ok(Verdict::Without(refused)) => self.may_give_up(refused).await?,
             Err(error) => {
                 say_error(&error);
                 return None;
@@ -270,7 +358,7 @@ impl Dev {
     }
 
     /// Asks whether nodes may lose their state.
-    async fn may_start_empty(&self, refused: BTreeMap<NodeName, String>) -> Option<BTreeSet<NodeName>> {
+    async fn may_give_up(&mut self, refused: BTreeMap<NodeName, String>) -> Option<BTreeSet<NodeName>> {
         let _held = hold();
         for (node, reason) in &refused {
             say(&format!("the state of {:?} cannot go on: {reason}", node.as_str()));
@@ -279,17 +367,11 @@ impl Dev {
         if self.args.start_empty {
             return Some(names);
         }
-        if !std::io::stdin().is_terminal() {
-            say("nobody is there to say whether it may start empty: --start-empty says so");
+        if !Terminal::is_there() {
+            say("nobody is there to say whether it may be given up: --start-empty says so");
             return None;
         }
-        let ask = || {
-            let mut answer = String::new();
-            let asked = write!(LogWriter::new(), "dev: start empty? [y/N] ");
-            let read = asked.and_then(|()| std::io::stdin().read_line(&mut answer));
-            read.is_ok() && matches!(answer.trim(), "y" | "Y" | "yes")
-        };
-        tokio::task::spawn_blocking(ask).await.unwrap_or(false).then_some(names)
+        self.terminal.confirms("give this state up?").await.then_some(names)
     }
 
     /// Runs until something ends it.
@@ -307,14 +389,14 @@ impl Dev {
         let progress = Progress::new(&job.plan, &job.metrics, &job.clock);
         let clock = self.clock.clone();
         let is_shown = !self.args.quiet;
-        let (mut is_asked, mut replacement) = (false, None);
+        let is_fresh = start == Start::Fresh;
+        let (mut is_asked, mut is_live, mut replacement) = (false, false, None);
         let outcome = {
             let run = job.run_with(RunOptions { start, drop_state, stop, requests });
-            let changed = self.replacement(&version);
+            let changed = self.replacement(&version, &control);
             // The coordinator answers as soon as there is one.
             let live = control.ask(Request::Status);
             tokio::pin!(run, changed, live);
-            let mut is_live = false;
             loop {
                 tokio::select! {
                     outcome = &mut run => break outcome,
@@ -352,9 +434,12 @@ impl Dev {
         if let Some(server) = server {
             server.close().await;
         }
+        if is_fresh && (is_live || outcome.is_ok()) {
+            self.is_fresh = false;
+        }
         let outcome = match outcome {
             Ok(outcome) => outcome,
-            Err(error) if is_asked => return Err(error),
+            Err(error) if is_asked || error.kind() == ErrorKind::Superseded => return Err(error),
             Err(error) => match replacement {
                 // The new code may be what mends it.
                 Some((next, _)) => {
@@ -367,17 +452,20 @@ impl Dev {
                 }
             },
         };
+        let is_stopped = matches!(outcome, Outcome::Stopped { .. });
         match replacement {
-            _ if is_asked => {}
-            Some((next, asked)) if matches!(outcome, Outcome::Stopped { .. }) => {
+            Some((next, asked)) if is_stopped && !is_asked => {
                 return Ok(Ended::Replaced(Box::new(Next { before: Some((version, asked)), ..next })));
             }
-            _ => {}
+            // The input came to its end first: what was made of the change is made once more, for a run from the beginning.
+            Some(_) => self.is_owed = true,
+            None => {}
         }
         if is_shown {
             say_outcome(&job, outcome);
         }
-        Ok(if is_asked { Ended::Interrupted } else { Ended::Finished })
+        // Also somebody else may have asked it to stop.
+        Ok(if is_asked || is_stopped { Ended::Interrupted } else { Ended::Finished })
     }
 }
 

@@ -1,16 +1,19 @@
 //! From a pipeline file to something that can run: text, specification, plugins, plan, guarantees.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures::FutureExt;
 
+use super::progress::LogWriter;
 use crate::checkpoint::Store;
 use crate::error::{Error, ErrorKind};
 use crate::flow::OperatorCode;
 use crate::model::{Descriptor, NodeName};
 use crate::plan::{Diagnostics, Guarantees, PipelineSpec, Plan, PluginRef, guarantees, parse};
+use crate::plugin::compile::Compiler;
 use crate::plugin::registry::{Found, PluginFolders};
 use crate::plugin::{HostOptions, IMAGE_VERSION, PluginHost};
 
@@ -52,7 +55,8 @@ impl From<PipelineFault> for Error {
         match fault {
             PipelineFault::Error(error) => error,
             PipelineFault::Diagnostics(diagnostics) => {
-                eprint!("{diagnostics}");
+                // Nobody may be looking any more.
+                let _ = write!(LogWriter::new(), "{diagnostics}");
                 Error::new(ErrorKind::Usage, diagnostics.summary())
             }
         }
@@ -154,7 +158,7 @@ async fn fetch(store: Result<Store, Error>, digest: &str) -> Result<Option<Vec<u
 /// A plugin host that keeps compiled code in the user's cache folder.
 pub(super) fn plugin_host() -> Result<PluginHost, Error> {
     let cache_dir = cache_dir().map(|cache| cache.join("compiled"));
-    Ok(PluginHost::new(HostOptions { cache_dir, ..HostOptions::default() })?)
+    Ok(PluginHost::new(HostOptions { cache_dir, compiler: Compiler::this_program(), ..HostOptions::default() })?)
 }
 
 /// `$WEIR_CACHE`, or `weir` in the user's cache folder; none where there is neither.

@@ -129,7 +129,7 @@ pub fn fit(facts: &Facts<'_>) -> Fit {
                 let mut fit = stayed(planned, old, code, faults.get(&planned.name).map(Vec::as_slice));
                 if is_emptied(old, facts) && fit.verdict != Fate::Refused {
                     fit.state_bytes = facts.manifest.node(planned.name.as_str()).map_or(0, state_bytes);
-                    (fit.verdict, fit.reason) = (Fate::Dropped, "it starts empty: --drop-state names it".to_owned());
+                    (fit.verdict, fit.reason) = (Fate::Dropped, "it starts empty, as asked".to_owned());
                 }
                 if matches!(fit.verdict, Fate::Migrated | Fate::Dropped) {
                     full.insert(planned.name.clone());

@@ -270,7 +270,7 @@ mod tests {
         let text = full();
         for line in [
             "weir_node_records_in_total{job=\"job\",node=\"count\"} 7",
-            "weir_node_barrier_held_seconds{job=\"job\",node=\"count\",quantile=\"0.99\"} 1e-6",
+            "weir_node_barrier_held_seconds{job=\"job\",node=\"count\",quantile=\"0.99\"} 0.000001",
             "weir_node_watermark_seconds{job=\"job\",node=\"count\"} 1.5",
             "weir_checkpoint_age_seconds{job=\"job\"} 3.0",
             "weir_checkpoint_duration_seconds_count{job=\"job\",phase=\"total\"} 1",

@@ -73,6 +73,11 @@ pub(super) struct SharedEngine {
     opened: AtomicU32,
 }
 
+/// An engine that compiles what the others run, and runs nothing.
+pub(super) fn for_compiling() -> wasmtime::Result<Engine> {
+    build(None)
+}
+
 impl SharedEngine {
     /// An engine for at most `instances_max` instances. Where address space is scarce there is no pool, and opening an
     /// instance takes twice as long.

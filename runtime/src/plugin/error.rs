@@ -57,6 +57,14 @@ pub enum PluginError {
     /// It could not be compiled.
     #[error("cannot compile plugin: {0}")]
     Compile(String),
+    /// Compiling it took too much.
+    #[error("compiling the plugin takes more than {limit} of {what}")]
+    CompileLimit {
+        /// Of what.
+        what: &'static str,
+        /// The limit, with its unit.
+        limit: String,
+    },
     /// It keeps state, has no code to save it, and no image of its memory can be taken either.
     #[error("plugin keeps state and has no code to snapshot it, and no image of its memory can be taken: {0}")]
     Image(super::Refusal),
@@ -96,6 +104,9 @@ impl PluginError {
             }
             Self::Compile(_) => {
                 "build it anew; if it still fails, its toolchain uses WebAssembly features that are off here"
+            }
+            Self::CompileLimit { .. } => {
+                "build it optimised and with less code: functions that are very large take most, and no plugin needs them"
             }
             Self::Image(refusal) => refusal.remedy(),
             Self::Describe(_) | Self::Descriptor(_) => "correct `describe` in the plugin and build it anew",

@@ -161,6 +161,7 @@ impl HostState {
         self.said.clear();
         self.meter.begin_call();
         self.log.last_error = None;
+        self.log.printed.clear();
     }
 
     /// The time of the call, noted as seen.

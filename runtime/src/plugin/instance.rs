@@ -85,7 +85,7 @@ impl Instance {
         metrics: TaskMetrics,
     ) -> Result<Self, OperatorError> {
         let place =
-            code.engine.place().map_err(|breach| limits::operator_error(first.name(), &breach.into(), 0, None))?;
+            code.engine.place().map_err(|breach| limits::operator_error(first.name(), &breach.into(), 0, None, ""))?;
         let wall = limits.wall;
         let output_bytes = limits.output_bytes;
         let hostcall_bytes = output_bytes.saturating_add(HOSTCALL_BYTES);
@@ -109,7 +109,9 @@ impl Instance {
             Ok((processor, checkpoint, instance))
         });
         let (processor, checkpoint, handle) = loaded.map_err(|error| {
-            limits::operator_error(first.name(), &error, output_bytes, store.data().log.last_error.as_deref())
+            store.data_mut().finish_lines();
+            let log = &store.data().log;
+            limits::operator_error(first.name(), &error, output_bytes, log.last_error.as_deref(), &log.printed)
         })?;
         Ok(Self {
             engine: Arc::clone(&code.engine),
@@ -152,7 +154,7 @@ impl Instance {
         {
             let config = *blake3::hash(config.as_bytes()).as_bytes();
             let image = Image::new(accessors, store, &self.handle, config);
-            self.image = Some(image.map_err(|error| limits::operator_error(Call::Open.name(), &error, 0, None))?);
+            self.image = Some(image.map_err(|error| limits::operator_error(Call::Open.name(), &error, 0, None, ""))?);
         }
         Ok(())
     }
@@ -181,7 +183,9 @@ impl Instance {
     ) -> Result<T, OperatorError> {
         self.in_call = false;
         let Some(store) = &mut self.store else { return Err(self.has_ended()) };
-        let last_error = || store.data().log.last_error.as_deref();
+        // After a trap there is no other call that would.
+        store.data_mut().finish_lines();
+        let log = &store.data().log;
         let error = match result {
             Ok(Ok(Ok(value))) => return Ok(value),
             Ok(Ok(Err(failure))) => {
@@ -195,8 +199,11 @@ impl Instance {
                     types::FailureKind::Fatal => OperatorError::Fatal(message),
                 }
             }
-            Ok(Err(error)) => limits::operator_error(call.name(), &error, self.output_bytes, last_error()),
-            Err(Elapsed) => limits::operator_error(call.name(), &store.data().meter.wall().into(), 0, None),
+            Ok(Err(error)) => {
+                let last_error = log.last_error.as_deref();
+                limits::operator_error(call.name(), &error, self.output_bytes, last_error, &log.printed)
+            }
+            Err(Elapsed) => limits::operator_error(call.name(), &store.data().meter.wall().into(), 0, None, ""),
         };
         self.end(error.to_string());
         Err(error)

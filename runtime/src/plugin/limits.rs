@@ -213,12 +213,13 @@ impl ResourceLimiter for Meter {
 }
 
 /// What the end of a call means. `output_bytes` is the limit on output; `last_error` the last line that the guest logged as
-/// an error in this call: a panic handler's words.
+/// an error in this call: a panic handler's words; `printed` is what it printed as errors, a panic handler's words or not.
 pub(super) fn operator_error(
     call: &'static str,
     error: &wasmtime::Error,
     output_bytes: u64,
     last_error: Option<&str>,
+    printed: &str,
 ) -> OperatorError {
     if let Some(breach) = error.downcast_ref::<Breach>() {
         return match breach.clone() {
@@ -241,7 +242,13 @@ pub(super) fn operator_error(
         },
         Some(trap) => {
             let backtrace = backtrace(error);
-            let mut reason = last_error.map_or_else(|| trap.to_string(), str::to_owned);
+            let mut reason = match last_error {
+                Some(said) => said.to_owned(),
+                None if printed.is_empty() => trap.to_string(),
+                // Who panics prints why, and then does what cannot be done.
+                None if *trap == Trap::UnreachableCodeReached => printed.to_owned(),
+                None => format!("{trap}; it had printed: {printed}"),
+            };
             if *trap == Trap::MemoryOutOfBounds && last_error.is_none() && is_deep_recursion(&backtrace) {
                 reason.push_str("; the backtrace looks like recursion that overflowed the stack in its own memory");
             }
@@ -370,7 +377,7 @@ mod tests {
         assert!(meter.memory_growing(0, 1 << 19, None).is_ok_and(|grow| grow));
         assert!(meter.memory_growing(0, 1 << 19, None).is_ok_and(|grow| grow));
         let error = meter.memory_growing(1 << 19, (1 << 19) + 65_536, None).expect_err("a third would be too much");
-        let error = operator_error("process", &error, 0, None);
+        let error = operator_error("process", &error, 0, None, "");
         assert_eq!(error.to_string(), "plugin crossed its limit of 1 MiB memory in process: 1088 KiB");
     }
 
@@ -380,7 +387,7 @@ mod tests {
         assert!(meter.memory_growing(0, 2 << 16, Some(2 << 16)).is_ok_and(|grow| grow));
         assert!(meter.memory_growing(0, 2 << 16, Some(2 << 16)).is_ok_and(|grow| grow));
         let error = meter.memory_growing(2 << 16, 3 << 16, Some(2 << 16)).expect_err("more than its own maximum");
-        let text = operator_error("process", &error, 0, None).to_string();
+        let text = operator_error("process", &error, 0, None, "").to_string();
         assert_eq!(text, "plugin crossed its limit of 128 KiB memory in process: 192 KiB");
     }
 
@@ -389,7 +396,7 @@ mod tests {
         let mut meter = Meter::new(LimitsSpec::default());
         assert!(meter.table_growing(0, TABLE_ELEMENTS_MAX, None).is_ok_and(|grow| grow));
         let error = meter.table_growing(0, TABLE_ELEMENTS_MAX + 1, None).expect_err("one too many");
-        let text = operator_error("open", &error, 0, None).to_string();
+        let text = operator_error("open", &error, 0, None, "").to_string();
         assert_eq!(text, "plugin crossed its limit of 100000 table elements in open: 100001");
     }
 

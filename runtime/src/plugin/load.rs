@@ -13,6 +13,7 @@ use wasmtime::component::{Component, Linker};
 
 use super::bindings::{checkpoint, processor};
 use super::cache::Cache;
+use super::compile::{self, Compiler};
 use super::engine::SharedEngine;
 use super::host::{Call, HostState, link};
 use super::image::Accessors;
@@ -36,11 +37,13 @@ pub struct HostOptions {
     pub instances_max: u32,
     /// What log lines are counted against.
     pub clock: Clock,
+    /// The program that compiles, in a process of its own. None: this process does, without a limit.
+    pub compiler: Option<Compiler>,
 }
 
 impl Default for HostOptions {
     fn default() -> Self {
-        Self { cache_dir: None, instances_max: 1_000, clock: Clock::system() }
+        Self { cache_dir: None, instances_max: 1_000, clock: Clock::system(), compiler: None }
     }
 }
 
@@ -54,6 +57,7 @@ struct Inner {
     cache: Option<Cache>,
     metrics: Registry,
     clock: Clock,
+    compiler: Option<Compiler>,
     /// By digest, as long as somebody has them: two nodes with one plugin share its code.
     loaded: Mutex<HashMap<blake3::Hash, Weak<Loaded>>>,
 }
@@ -106,7 +110,8 @@ impl PluginHost {
             ),
         };
         let (metrics, loaded) = (Registry::default(), Mutex::default());
-        Ok(Self(Arc::new(Inner { engine, linker, cache, metrics, clock: options.clock, loaded })))
+        let HostOptions { clock, compiler, .. } = options;
+        Ok(Self(Arc::new(Inner { engine, linker, cache, metrics, clock, compiler, loaded })))
     }
 
     /// Makes a plugin of a component. The same bytes give the same plugin, compiled once.
@@ -172,17 +177,19 @@ impl PluginHost {
             let inspection = component::validate(&bytes)?;
             // What has no snapshot code may have state all the same. If no image of it can be taken, that matters only once it
             // has said that it has.
-            let instrumented = match inspection.world {
-                Some(component::World::SimpleOperator) => instrument::instrument(&bytes).ok(),
-                _ => None,
+            let instrumented = inspection.world == Some(component::World::SimpleOperator);
+            let failed = |error: wasmtime::Error| PluginError::Compile(clean(&format!("{error:#}"), 4 << 10));
+            let code = match &host.0.compiler {
+                Some(compiler) => compiler.compile(&bytes, instrumented)?,
+                None => compile::code(engine, &bytes, instrumented).map_err(failed)?,
             };
-            let component = Component::from_binary(engine, instrumented.as_ref().unwrap_or(&bytes))
-                .map_err(|error| PluginError::Compile(clean(&format!("{error:#}"), 4 << 10)))?;
-            if let Some(cache) = &host.0.cache {
-                let kept = component.serialize().and_then(|code| Ok(cache.put(&digest, &code)?));
-                if let Err(error) = kept {
-                    tracing::warn!(plugin = %digest, error = %format!("{error:#}"), "compiled code cannot be kept");
-                }
+            // SAFETY: the bytes come from `Component::serialize`, here or in a process that runs this very program. Others of its settings, if it
+            // had them, would be refused.
+            let component = unsafe { Component::deserialize(engine, &code) }.map_err(failed)?;
+            if let Some(cache) = &host.0.cache
+                && let Err(error) = cache.put(&digest, &code)
+            {
+                tracing::warn!(plugin = %digest, %error, "compiled code cannot be kept");
             }
             Ok(component)
         });

@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::bindings::log;
 use crate::clock::Clock;
 
-/// How much of what a call prints as errors is kept as the reason of a trap.
-const REASON_BYTES_MAX: usize = 8 << 10;
+/// How much of what a call prints as errors is kept for the case that it traps.
+const PRINTED_BYTES_MAX: usize = 8 << 10;
 
 /// What an instance says to people.
 #[derive(Debug)]
@@ -25,12 +25,15 @@ pub(super) struct Log {
     warned: bool,
     /// The last error of the current call.
     pub(super) last_error: Option<String>,
+    /// What the current call has printed as errors, as far as it is kept.
+    pub(super) printed: String,
 }
 
 impl Log {
     pub(super) fn new(job: String, node: String, subtask: u32, clock: Clock, lines_max: u32) -> Self {
         let window = clock.elapsed();
-        Self { job, node, subtask, clock, lines_max, window, lines: 0, dropped: 0, warned: false, last_error: None }
+        let (last_error, printed) = (None, String::new());
+        Self { job, node, subtask, clock, lines_max, window, lines: 0, dropped: 0, warned: false, last_error, printed }
     }
 
     pub(super) fn enabled(&self, level: log::Level) -> bool {
@@ -79,14 +82,16 @@ impl Log {
         }
     }
 
-    /// One more line of what may be the reason of a trap.
-    pub(super) fn add_to_last_error(&mut self, line: &str) {
-        let reason = self.last_error.get_or_insert_default();
-        if reason.len() + line.len() < REASON_BYTES_MAX {
-            if !reason.is_empty() {
-                reason.push('\n');
-            }
-            reason.push_str(line);
+    /// One more line of what the call prints as errors. What is kept of it is the end.
+    pub(super) fn note_printed(&mut self, line: &str) {
+        if !self.printed.is_empty() {
+            self.printed.push('\n');
+        }
+        self.printed.push_str(line);
+        if self.printed.len() > PRINTED_BYTES_MAX {
+            let from = self.printed.len() - PRINTED_BYTES_MAX;
+            let from = self.printed[from..].find('\n').map_or(self.printed.len(), |at| from + at + 1);
+            self.printed.replace_range(..from, "…\n");
         }
     }
 

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use tokio::task::JoinHandle;
+
 use super::watch::{Tree, Watched, Watcher};
 use crate::error::{Error, ErrorKind};
 use crate::model::NodeName;
@@ -33,6 +35,10 @@ impl Sources {
         named: &BTreeMap<NodeName, PathBuf>,
         more: &[PathBuf],
     ) -> Result<Self, Error> {
+        if let Some(dir) = more.iter().find(|dir| !dir.is_dir()) {
+            let message = format!("--watch names {}, which is no folder", dir.display());
+            return Err(Error::new(ErrorKind::Usage, message).help("name a folder with sources"));
+        }
         let more = more.iter().map(|dir| std::path::absolute(dir).unwrap_or_else(|_| dir.clone())).collect();
         let mut sources = Self { pipeline: pipeline.to_owned(), more, ..Self::default() };
         if let Some(name) = named.keys().find(|name| spec.operators.iter().all(|operator| operator.name != **name)) {
@@ -70,7 +76,7 @@ impl Sources {
     /// What has to be watched.
     pub(super) fn watched(&self) -> Watched {
         let mut files = vec![self.pipeline.clone()];
-        files.extend(self.ready.iter().cloned());
+        files.extend(self.ready.iter().filter(|path| !self.projects.contains_key(*path)).cloned());
         let trees = self.projects.values().map(|project| Tree { dir: project.dir.clone(), lang: Some(project.lang) });
         let more = self.more.iter().map(|dir| Tree { dir: dir.clone(), lang: None });
         Watched { files, trees: trees.chain(more).collect() }
@@ -93,31 +99,28 @@ impl Sources {
 
     /// Components whose sources are among these files.
     pub(super) fn affected(&self, changed: &BTreeSet<PathBuf>) -> Vec<PathBuf> {
-        let is_shared = changed.iter().any(|path| self.more.iter().any(|dir| path.starts_with(dir)));
-        let is_affected = |(_, project): &(&PathBuf, &Project)| {
-            is_shared || changed.iter().any(|path| path.starts_with(&project.dir))
-        };
+        let is_source = |path: &&PathBuf| **path != self.pipeline && !self.ready.contains(*path);
+        let is_in = |dir: &Path| changed.iter().filter(is_source).any(|path| path.starts_with(dir));
+        let is_shared = self.more.iter().any(|dir| is_in(dir));
+        let is_affected = |(_, project): &(&PathBuf, &Project)| is_shared || is_in(&project.dir);
         self.projects.iter().filter(is_affected).map(|(path, _)| path.clone()).collect()
     }
 
-    /// Builds a component. The tools speak on standard error.
-    pub(super) async fn build(&self, component: &Path) -> Result<(), Error> {
-        let Some(project) = self.projects.get(component).cloned() else { return Ok(()) };
-        let failed = format!("no plugin was built from {}", shown(&project.dir));
+    /// Begins to build a component; none if it has no sources here. The tools speak on standard error.
+    pub(super) fn build(&self, component: &Path) -> Option<JoinHandle<Result<(), Error>>> {
+        let project = self.projects.get(component)?.clone();
         let options = BuildOptions { output: Some(component.to_owned()), ..BuildOptions::default() };
-        let build = move || {
+        Some(tokio::task::spawn_blocking(move || {
             // Its description may have changed with its sources.
-            let project = Project::open(&project.dir)?;
-            let builder = builder(&project)?;
-            build_with(&project, builder.as_ref(), &options)
-        };
-        let built = tokio::task::spawn_blocking(build).await;
-        let failed = || Error::new(ErrorKind::Plugin, failed);
-        match built {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(failed().help(BuildError::remedy(&error)).caused_by(error)),
-            Err(error) => Err(failed().caused_by(error)),
-        }
+            let built = Project::open(&project.dir).map_err(BuildError::from).and_then(|project| {
+                let builder = builder(&project)?;
+                build_with(&project, builder.as_ref(), &options)
+            });
+            built.map(drop).map_err(|error| {
+                let failed = Error::new(ErrorKind::Plugin, format!("no plugin was built from {}", shown(&project.dir)));
+                failed.help(error.remedy()).caused_by(error)
+            })
+        }))
     }
 }
 

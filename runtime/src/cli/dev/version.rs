@@ -97,6 +97,10 @@ impl Version {
         if with_all.check().is_ok() {
             return Ok(Verdict::Fits(carried(&with_all)));
         }
+        // A source without its positions reads what was read before: nobody gives that up in passing.
+        if with_all.nodes.iter().any(|node| node.verdict == Fate::Refused && node.kind == "source") {
+            with_all.check()?;
+        }
         let refused = with_all.nodes.iter().filter(|node| node.verdict == Fate::Refused);
         let refused: BTreeMap<_, _> =
             refused.map(|node| (NodeName::new(node.node.as_str()), node.reason.clone())).collect();

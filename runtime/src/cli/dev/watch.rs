@@ -85,9 +85,15 @@ impl Watcher {
         Ok(())
     }
 
-    /// The newest time of a file in a folder.
+    /// The newest time of a source in a folder.
     pub(super) fn newest(&self, dir: &Path) -> Option<SystemTime> {
-        self.last.iter().filter(|(path, _)| path.starts_with(dir)).filter_map(|(_, seen)| seen.modified).max()
+        let is_source = |path: &PathBuf| path.starts_with(dir) && !self.watched.files.contains(path);
+        self.last.iter().filter(|(path, _)| is_source(path)).filter_map(|(_, seen)| seen.modified).max()
+    }
+
+    /// What has changed and is not seen to.
+    pub(super) fn pending(&self) -> &BTreeSet<PathBuf> {
+        &self.pending
     }
 
     /// Waits until files have changed, and nothing has for a moment. May be dropped half way; the files are told again until
@@ -145,6 +151,7 @@ fn look(watched: &Watched, before: &Look) -> Look {
     for tree in &watched.trees {
         let walk = WalkBuilder::new(&tree.dir)
             .parents(false)
+            .ignore(false)
             .require_git(false)
             .git_global(false)
             .git_exclude(false)

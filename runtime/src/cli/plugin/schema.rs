@@ -2,15 +2,21 @@
 
 use serde_json::Value;
 
+/// The longest name that others are lined up with.
+const WIDTH_MAX: usize = 40;
+/// What of a line is shown.
+const LINE_CHARS_MAX: usize = 400;
+
 /// What a plugin may be configured with.
 pub(super) fn lines(schema: &str) -> Vec<String> {
-    let Ok(schema) = serde_json::from_str::<Value>(schema) else { return vec![schema.to_owned()] };
+    let Ok(schema) = serde_json::from_str::<Value>(schema) else { return vec![one_line(schema)] };
     let Some(properties) = schema.get("properties").and_then(Value::as_object).filter(|all| !all.is_empty()) else {
         let pretty = serde_json::to_string_pretty(&schema).unwrap_or_default();
-        return pretty.lines().map(str::to_owned).collect();
+        return pretty.lines().map(one_line).collect();
     };
     let is_required = |name: &str| schema["required"].as_array().is_some_and(|all| all.iter().any(|one| one == name));
-    let width = properties.keys().map(|name| name.chars().count()).max().unwrap_or_default();
+    // Whoever wrote it is not trusted: no name is so long, and nothing moves the cursor.
+    let width = properties.keys().map(|name| name.chars().count()).max().unwrap_or_default().min(WIDTH_MAX);
     let setting = |(name, property): (&String, &Value)| {
         let mut said = vec![kind(property)];
         said.extend(is_required(name).then(|| "required".to_owned()));
@@ -24,9 +30,18 @@ pub(super) fn lines(schema: &str) -> Vec<String> {
             said.extend(property.get(key).map(|value| format!("{word} {value}")));
         }
         let about = property["description"].as_str().map(|text| format!("  {text}")).unwrap_or_default();
-        format!("{name:width$}  {}{about}", said.join(", "))
+        one_line(&format!("{name:width$}  {}{about}", said.join(", ")))
     };
     properties.iter().map(setting).collect()
+}
+
+/// Text on one line of no more than is read, without what a terminal would obey.
+fn one_line(text: &str) -> String {
+    let mut line: String = text.chars().take(LINE_CHARS_MAX).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if text.chars().nth(LINE_CHARS_MAX).is_some() {
+        line.push('…');
+    }
+    line
 }
 
 /// What a value has to be.
@@ -66,5 +81,18 @@ mod tests {
     fn another_schema_is_shown_as_it_is() {
         assert_eq!(lines("{\"type\": \"null\"}"), ["{", "  \"type\": \"null\"", "}"]);
         assert_eq!(lines("{"), ["{"]);
+    }
+
+    #[test]
+    fn what_an_author_writes_stays_on_its_line() {
+        let name = "n".repeat(70_000);
+        let schema =
+            format!("{{\"properties\": {{\"{name}\": {{}}, \"x\": {{\"description\": \"a\\n\\u001b[2Kb\"}}}}}}");
+        let lines = lines(&schema);
+        assert_eq!(lines.len(), 2);
+        assert!(
+            lines.iter().all(|line| line.chars().count() <= LINE_CHARS_MAX + 1 && !line.contains(['\n', '\u{1b}']))
+        );
+        assert!(lines[1].ends_with("a  [2Kb"), "{}", lines[1]);
     }
 }

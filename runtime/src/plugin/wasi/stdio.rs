@@ -2,14 +2,14 @@
 //!
 //! What it prints goes to the log of its job, line by line: standard output as information, standard error as a warning and, when the call
 //! traps, as the reason. Standard input is at its end, there is no terminal and no folder, and to end the program is a trap. Streams are
-//! told apart by their number alone, so nothing is kept for them, and there is nothing to run out of.
+//! told apart by their number alone, so nothing is kept for them; how many handles a component may keep is the engine's limit.
 
 use wasmtime::StoreContextMut;
 use wasmtime::component::{ComponentType, Linker, LinkerInstance, Lower, Resource, ResourceType, WasmList};
 
 use super::super::bindings::log::Level;
 use super::super::host::HostState;
-use super::super::limits::Breach;
+use super::super::limits::{Breach, clean};
 
 /// A longer line is cut in two.
 const LINE_BYTES_MAX: usize = 4 << 10;
@@ -61,7 +61,7 @@ impl Unfinished {
 
 /// A line as text, without its end; none if it is empty.
 fn take(line: &mut Vec<u8>) -> Option<String> {
-    let text = String::from_utf8_lossy(line).trim_end_matches(['\r', '\n']).to_owned();
+    let text = clean(String::from_utf8_lossy(line).trim_end_matches(['\r', '\n']), 2 * LINE_BYTES_MAX);
     line.clear();
     (!text.is_empty()).then_some(text)
 }
@@ -76,14 +76,14 @@ impl HostState {
     fn print_line(&mut self, stream: usize, line: String) {
         let level = if stream == 0 { Level::Info } else { Level::Warn };
         if stream == 1 {
-            self.log.add_to_last_error(&line);
+            self.log.note_printed(&line);
         }
         if self.log.admits(level) {
             self.log.write(level, line);
         }
     }
 
-    /// Prints what the last call has left without a line end.
+    /// Prints what a call has left without a line end.
     pub(in super::super) fn finish_lines(&mut self) {
         for stream in 0..2 {
             if let Some(line) = take(&mut self.outside.unfinished.0[stream]) {

@@ -54,6 +54,16 @@ fn work(task: &str) {
             print(&stderr::get_stderr(), b"thread 'main' panicked at src/lib.rs:1:2:\nthe sky fell\n");
             std::process::abort();
         }
+        "boom" => {
+            print(&stderr::get_stderr(), b"boom without an end");
+            std::process::abort();
+        }
+        "stray" => {
+            print(&stderr::get_stderr(), b"row 5 is \x1b[31mfine\n");
+            // SAFETY: it is not; the engine ends the call.
+            let stray = unsafe { std::ptr::read_volatile((u32::MAX - 16) as usize as *const u64) };
+            assert_ne!(stray, 0);
+        }
         "exit" => exit::exit(Err(())),
         "network" => {
             instance_network::instance_network();
