@@ -88,10 +88,14 @@ format = "lines"
     }
 
     fn start(&mut self, args: &[&str]) {
+        self.start_on(args, Stdio::null());
+    }
+
+    fn start_on(&mut self, args: &[&str], input: Stdio) {
         let log = fs::File::options().create(true).append(true).open(self.path("log")).expect("a log");
         let mut command = Command::new(weir_tests::weir());
         command.args(["dev", "pipeline.toml", "--quiet"]).args(args).current_dir(self.folder.path());
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        command.stdin(input).stdout(Stdio::null()).stderr(log);
         self.process = Some(command.spawn().expect("it can be started"));
     }
 
@@ -280,6 +284,39 @@ fn a_node_whose_state_is_an_image_starts_empty_only_if_somebody_says_so() {
     place.start(&[]);
     place.until_it_says("restored");
     place.stop();
+}
+
+/// A terminal: what types, and what reads.
+fn terminal() -> (fs::File, Stdio) {
+    use std::os::fd::{FromRawFd, OwnedFd};
+    let (mut types, mut reads) = (-1, -1);
+    let null = std::ptr::null_mut();
+    // SAFETY: the pointers are to two integers, and to nothing where nothing is to be set.
+    let made = unsafe { libc::openpty(&mut types, &mut reads, null, null.cast(), null.cast()) };
+    assert_eq!(made, 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: both were opened just now, and nobody else has them.
+    unsafe { (fs::File::from_raw_fd(types), OwnedFd::from_raw_fd(reads).into()) }
+}
+
+#[test]
+fn a_question_is_answered_by_what_is_typed_after_it() {
+    let Some(mut place) = Place::new("simple-operator") else { return };
+    let (mut keyboard, input) = terminal();
+    place.feed(0..400);
+    place.start_on(&[], input);
+    place.until_it_says("started at the beginning");
+    place.until("output", |place| Some(place.output().len()).filter(|lines| *lines > 0));
+    keyboard.write_all(b"y\n").expect("it takes that");
+    place.edit(WRITES_THE_TIME, &format!("weir_buffer_push(&op->text, \"2 \", 2); {WRITES_THE_TIME}"));
+    place.until_it_says("give this state up? [y/N]");
+    keyboard.write_all(b"n\n").expect("it takes that");
+    place.until_it_says("going on with the code that runs");
+    place.edit("\"2 \"", "\"3 \"");
+    place.until_it_says("give this state up? [y/N]");
+    keyboard.write_all(b"y\n").expect("it takes that");
+    place.until_it_says("the new code of work is live");
+    place.stop();
+    assert_eq!(place.log().matches("is live").count(), 1, "{}", place.log());
 }
 
 /// I7: a job that another run has taken over is not taken back.

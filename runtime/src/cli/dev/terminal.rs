@@ -33,6 +33,8 @@ impl Terminal {
 
     /// Asks for yes or no. What was typed before the question is no answer to it.
     pub(super) async fn confirms(&mut self, question: &str) -> bool {
+        // SAFETY: it takes a file descriptor that is open, and forgets what was typed on it and not read.
+        unsafe { libc::tcflush(libc::STDIN_FILENO, libc::TCIFLUSH) };
         let lines = self.0.get_or_insert_with(read_lines);
         while lines.try_recv().is_ok() {}
         let _ = write!(LogWriter::new(), "dev: {question} [y/N] ");
