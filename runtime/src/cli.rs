@@ -16,17 +16,20 @@ mod inspect;
 mod metrics;
 mod output;
 mod pipeline;
-pub mod plugin;
+mod plugin;
 mod progress;
+mod remote;
 mod replay;
 mod run;
 mod savepoint;
+mod serve;
 mod sink;
 mod socket;
 mod start_from;
 mod txn;
 
 pub use output::start_logging;
+pub use serve::LogFormat;
 
 /// A stream runtime whose operators are WebAssembly components, with exactly-once state.
 #[derive(Debug, Parser)]
@@ -62,9 +65,26 @@ enum Command {
     /// Keep checkpoints under a name, to start from them later or elsewhere
     #[command(subcommand)]
     Savepoint(savepoint::SavepointCommand),
-    /// Say how a job is getting on
+    /// Serve many tenants over HTTP
+    Serve(serve::ServeArgs),
+    /// Make and manage the tenants of a server
+    #[command(subcommand)]
+    Tenant(remote::TenantCommand),
+    /// Bring a pipeline to a server, or change it there: its state goes on
+    Deploy(remote::DeployArgs),
+    /// List the jobs of a tenant on a server
+    List(remote::ListArgs),
+    /// Start a job on a server that does not run
+    Start(remote::StartArgs),
+    /// Give a node of a job on a server another number of subtasks
+    Rescale(remote::RescaleArgs),
+    /// Show what a job on a server logs
+    Logs(remote::LogsArgs),
+    /// Delete a job on a server that does not run, with all its state
+    Delete(remote::DeleteArgs),
+    /// Say how a job is getting on, here or on a server
     Status(control::StatusArgs),
-    /// Stop a running job with a last checkpoint
+    /// Stop a running job with a last checkpoint, here or on a server
     Stop(control::StopArgs),
     /// Look at, finish or give up what a stopped job has prepared and not committed
     #[command(subcommand)]
@@ -97,6 +117,14 @@ impl CompileArgs {
 }
 
 impl Cli {
+    /// How logs are to be written.
+    pub fn log_format(&self) -> LogFormat {
+        match &self.command {
+            Command::Serve(args) => args.log_format,
+            _ => LogFormat::Text,
+        }
+    }
+
     /// Carries the command out.
     ///
     /// # Errors
@@ -111,6 +139,14 @@ impl Cli {
             Command::Checkpoint(command) => command.run(),
             Command::Replay(args) => args.run(),
             Command::Savepoint(command) => command.run(),
+            Command::Serve(args) => args.run(),
+            Command::Tenant(command) => command.run(),
+            Command::Deploy(args) => args.run(),
+            Command::List(args) => args.run(),
+            Command::Start(args) => args.run(),
+            Command::Rescale(args) => args.run(),
+            Command::Logs(args) => args.run(),
+            Command::Delete(args) => args.run(),
             Command::Status(args) => args.run(),
             Command::Stop(args) => args.run(),
             Command::Txn(command) => command.run(),

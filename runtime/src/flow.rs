@@ -20,6 +20,7 @@ use async_trait::async_trait;
 use futures::stream::{StreamExt, TryStreamExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tracing::Instrument as _;
 
 mod budget;
 mod channel;
@@ -55,8 +56,8 @@ use crate::checkpoint::{
 };
 use crate::connector::{self, TaskContext};
 use crate::model::{Barrier, Chunk, Descriptor, JobId, NodeName, StateKind, TaskId, TaskInfo, groups_of_subtask};
-use crate::plan::{Edge, ExchangeKind, NodeKind, OnError, OutPort, PipelineSpec, Plan};
-use crate::plugin::{HostCut, Operator, OperatorError, SnapshotReader};
+use crate::plan::{Edge, ExchangeKind, NodeKind, OnError, OperatorSpec, OutPort, PipelineSpec, Plan};
+use crate::plugin::{HostCut, IMAGE_VERSION, Operator, OperatorError, Plugin, SnapshotReader};
 use operator::OperatorStage;
 use schedule::{Course, Segment};
 use sink::SinkStage;
@@ -83,6 +84,22 @@ pub struct OperatorCode {
     pub image: Option<u32>,
     /// Makes its instances.
     pub open: Arc<OpenOperator>,
+}
+
+impl OperatorCode {
+    /// Instances of a plugin, with the limits and the configuration of an operator.
+    pub fn of(plugin: &Plugin, operator: &OperatorSpec) -> Self {
+        let (made, limits, config) = (plugin.clone(), operator.limits.clone(), operator.config.clone());
+        Self {
+            descriptor: plugin.descriptor().clone(),
+            digest: plugin.digest_bytes(),
+            image: plugin.takes_images().then_some(IMAGE_VERSION),
+            open: Arc::new(move |task| {
+                let (plugin, limits, config) = (made.clone(), limits.clone(), config.clone());
+                Box::pin(async move { plugin.open(&limits, &config, &task).await })
+            }),
+        }
+    }
 }
 
 impl std::fmt::Debug for OperatorCode {
@@ -338,7 +355,8 @@ impl Blueprint<'_> {
         // A task of its own: restoring is work for a core, and each subtask may have one.
         let mut opening = JoinSet::new();
         let store = self.replay.as_ref().map_or(&self.context.store, |replay| replay.store).clone();
-        opening.spawn(open_and_restore(Arc::clone(&code.open), (task.clone(), info), host, store, state));
+        let open = open_and_restore(Arc::clone(&code.open), (task.clone(), info), host, store, state);
+        opening.spawn(open.in_current_span());
         let (operator, holdings) = match opening.join_next().await {
             Some(Ok(opened)) => opened?,
             Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),

@@ -13,6 +13,7 @@
 //! [`model`], [`error`], [`mod@pointer`], [`clock`], [`storage`]; [`plan`]; `checkpoint`, [`plugin`] and [`connector`], which do not know one
 //! another; `flow`, the data path; `job`, the ring of coordinator and supervisor; [`conformance`], which tries an operator alone; `cli`.
 
+pub mod api;
 pub mod checkpoint;
 pub mod cli;
 pub mod clock;
@@ -27,6 +28,8 @@ mod offload;
 pub mod plan;
 pub mod plugin;
 pub mod pointer;
+pub mod serve;
 #[cfg(test)]
 pub(crate) mod simulation;
 pub mod storage;
+pub mod tenant;

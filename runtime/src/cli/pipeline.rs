@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use futures::FutureExt;
 
@@ -15,7 +14,7 @@ use crate::model::{Descriptor, NodeName};
 use crate::plan::{Diagnostics, Guarantees, PipelineSpec, Plan, PluginRef, guarantees, parse};
 use crate::plugin::compile::Compiler;
 use crate::plugin::registry::{Found, PluginFolders};
-use crate::plugin::{HostOptions, IMAGE_VERSION, PluginHost};
+use crate::plugin::{HostOptions, PluginHost};
 
 /// A pipeline file that has been read, with its plugins.
 #[derive(Debug)]
@@ -122,17 +121,7 @@ impl Pipeline {
     pub(super) fn code(&self) -> BTreeMap<NodeName, OperatorCode> {
         let operators = self.spec.operators.iter().filter_map(|operator| {
             let found = self.plugins.get(&operator.name)?;
-            let plugin = found.plugin.clone().with_grants(operator.grants);
-            let (limits, config) = (operator.limits.clone(), operator.config.clone());
-            let code = OperatorCode {
-                descriptor: plugin.descriptor().clone(),
-                digest: *blake3::hash(&found.bytes).as_bytes(),
-                image: plugin.takes_images().then_some(IMAGE_VERSION),
-                open: Arc::new(move |task| {
-                    let (plugin, limits, config) = (plugin.clone(), limits.clone(), config.clone());
-                    async move { plugin.open(&limits, &config, &task).await }.boxed()
-                }),
-            };
+            let code = OperatorCode::of(&found.plugin.clone().with_grants(operator.grants), operator);
             Some((operator.name.clone(), code))
         });
         operators.collect()
@@ -157,12 +146,18 @@ async fn fetch(store: Result<Store, Error>, digest: &str) -> Result<Option<Vec<u
 
 /// A plugin host that keeps compiled code in the user's cache folder.
 pub(super) fn plugin_host() -> Result<PluginHost, Error> {
+    plugin_host_for(HostOptions::default().instances_max)
+}
+
+/// The same, for so many instances.
+pub(super) fn plugin_host_for(instances_max: u32) -> Result<PluginHost, Error> {
     let cache_dir = cache_dir().map(|cache| cache.join("compiled"));
-    Ok(PluginHost::new(HostOptions { cache_dir, compiler: Compiler::this_program(), ..HostOptions::default() })?)
+    let compiler = Compiler::this_program();
+    Ok(PluginHost::new(HostOptions { cache_dir, compiler, instances_max, ..HostOptions::default() })?)
 }
 
 /// `$WEIR_CACHE`, or `weir` in the user's cache folder; none where there is neither.
-fn cache_dir() -> Option<PathBuf> {
+pub(super) fn cache_dir() -> Option<PathBuf> {
     let folder = |name: &str| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
     folder("WEIR_CACHE")
         .or_else(|| folder("XDG_CACHE_HOME").map(|cache| cache.join("weir")))

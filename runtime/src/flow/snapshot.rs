@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tracing::Instrument as _;
 
 use super::TaskError;
 use super::budget::{Reservation, UploadBudget};
@@ -55,7 +56,7 @@ impl Snapshots {
     /// Of a stage that holds this in the store.
     pub(super) fn new(context: &Arc<FlowContext>, task: &TaskId, holdings: Holdings) -> Self {
         let (uploader, messages, status) = Uploader::new(context, task, holdings);
-        let uploader = tokio::spawn(uploader.run());
+        let uploader = tokio::spawn(uploader.run().in_current_span());
         let (budget, clock) = (Arc::clone(&context.uploads), context.clock.clone());
         Self { messages, status, budget, clock, begun: 0, open: None, is_lost: false, uploader }
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tracing::Instrument as _;
 
 use super::commit::Committers;
 use super::compat::{Fate, Fit};
@@ -442,7 +443,8 @@ struct Running {
 
 impl Running {
     fn spawn(&mut self, id: TaskId, task: impl Future<Output = Result<(), TaskError>> + Send + 'static) {
-        let handle = self.tasks.spawn(task);
+        // What a task logs is its job's.
+        let handle = self.tasks.spawn(task.in_current_span());
         self.names.insert(handle.id(), id);
     }
 

@@ -161,6 +161,11 @@ impl PluginHost {
         Ok(Plugin::new(loaded))
     }
 
+    /// A plugin that somebody has already.
+    pub fn find(&self, digest: blake3::Hash) -> Option<Plugin> {
+        self.loaded().get(&digest).and_then(Weak::upgrade).map(Plugin::new)
+    }
+
     fn loaded(&self) -> std::sync::MutexGuard<'_, HashMap<blake3::Hash, Weak<Loaded>>> {
         self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -220,6 +225,11 @@ impl Plugin {
     /// The blake3 of the component's bytes, in hexadecimal.
     pub fn digest(&self) -> String {
         self.loaded.digest.to_hex().to_string()
+    }
+
+    /// The same as bytes.
+    pub fn digest_bytes(&self) -> [u8; 32] {
+        *self.loaded.digest.as_bytes()
     }
 
     /// What it says about itself.

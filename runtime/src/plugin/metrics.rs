@@ -47,6 +47,18 @@ pub struct Metric {
     pub value: MetricValue,
 }
 
+impl From<Metric> for crate::metrics::GuestSeries {
+    fn from(metric: Metric) -> Self {
+        use crate::metrics::GuestValue;
+        let value = match metric.value {
+            MetricValue::Counter(value) => GuestValue::Counter(value),
+            MetricValue::Gauge(value) => GuestValue::Gauge(value),
+            MetricValue::Histogram { count, sum, .. } => GuestValue::Observed(count, sum),
+        };
+        Self { node: metric.node, subtask: metric.subtask, name: metric.name, value }
+    }
+}
+
 /// What a guest did to a series.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Change {
