@@ -201,6 +201,8 @@ pub struct FileSourceSpec {
     pub compression: Compression,
     /// Wait for more at the end, and for new files; never ends.
     pub follow: bool,
+    /// Nothing but what is below this directory is read, and no link is followed. Not said in a file; default none.
+    pub root: Option<PathBuf>,
 }
 
 /// What stands in a file.
@@ -483,6 +485,8 @@ pub struct FileSinkSpec {
     pub path: PathBuf,
     /// How records are written.
     pub format: SinkFormat,
+    /// Nothing but what is below this directory is written, and no link is followed to it. Not said in a file; default none.
+    pub root: Option<PathBuf>,
 }
 
 /// Objects that commit records name.

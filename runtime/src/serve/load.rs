@@ -15,7 +15,9 @@ use crate::flow::OperatorCode;
 use crate::job::Job;
 use crate::metrics::JobMetrics;
 use crate::model::{Descriptor, NodeName};
-use crate::plan::{Diagnostics, Grants, PipelineSpec, Plan, PluginRef, guarantees, parse};
+use crate::plan::{
+    Diagnostics, Grants, PipelineSpec, Plan, PluginRef, SinkConnector, SourceConnector, guarantees, parse,
+};
 use crate::plugin::Plugin;
 use crate::tenant::{TenantRecord, admit};
 
@@ -44,7 +46,18 @@ pub(super) fn read(tenant: &str, record: &TenantRecord, text: &str) -> Result<Pi
     let mut spec = parse(text, Path::new(FILE))?;
     Diagnostics::collect(&spec.text, admit(tenant, record, &spec))?;
     // Nothing of a tenant without a directory ever looks at it.
-    spec.dir = record.grants.directory.clone().unwrap_or_else(|| PathBuf::from("/nonexistent"));
+    let directory = record.grants.directory.clone().unwrap_or_else(|| PathBuf::from("/nonexistent"));
+    for source in &mut spec.sources {
+        if let SourceConnector::File(file) = &mut source.connector {
+            file.root = Some(directory.clone());
+        }
+    }
+    for sink in &mut spec.sinks {
+        if let SinkConnector::File(file) = &mut sink.connector {
+            file.root = Some(directory.clone());
+        }
+    }
+    spec.dir = directory;
     Ok(spec)
 }
 

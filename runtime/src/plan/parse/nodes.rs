@@ -349,7 +349,9 @@ pub(super) fn sink(
     let (inputs, inputs_whole) = inputs::read(cx, s);
     let parallelism = parallelism(cx, s, key_groups);
     let connector = match which {
-        Some(Which::File) => path.clone().map(|path| SinkConnector::File(FileSinkSpec { path: path.into(), format })),
+        Some(Which::File) => {
+            path.clone().map(|path| SinkConnector::File(FileSinkSpec { path: path.into(), format, root: None }))
+        }
         Some(Which::Object) => object.map(|url| SinkConnector::Object(ObjectSinkSpec { url, options, format })),
         Some(Which::Stdout) => Some(SinkConnector::Stdout(format)),
         Some(Which::Blackhole) => Some(SinkConnector::Blackhole),
