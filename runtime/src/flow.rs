@@ -50,6 +50,7 @@ pub use report::{CutTimings, Event, Progress};
 pub use rescale::{Carried, carry_over};
 pub use stage::OperatorCall;
 
+use crate::account::Account;
 use crate::checkpoint::{
     CheckpointError, Holdings, JobStore, Manifest, NodeEntry, SegmentReader, SegmentRef, SubtaskEntry,
 };
@@ -338,7 +339,8 @@ impl Blueprint<'_> {
         // A task of its own: restoring is work for a core, and each subtask may have one.
         let mut opening = JoinSet::new();
         let store = self.replay.as_ref().map_or(&self.context.store, |replay| replay.store).clone();
-        opening.spawn(open_and_restore(Arc::clone(&code.open), (task.clone(), info), host, store, state));
+        let restored = open_and_restore(Arc::clone(&code.open), (task.clone(), info), host, store, state);
+        opening.spawn(Account::run_under(self.context.account.clone(), restored));
         let (operator, holdings) = match opening.join_next().await {
             Some(Ok(opened)) => opened?,
             Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),

@@ -28,6 +28,7 @@ mod metrics;
 mod renewable;
 mod wasi;
 
+pub use crate::account::{Account, AccountLimits, AccountUsage};
 pub use error::PluginError;
 pub use instrument::{Refusal, VERSION as IMAGE_VERSION};
 pub use limits::TICK;
@@ -225,6 +226,20 @@ pub enum OperatorError {
         value: String,
         /// The key under `limits` that raises it; empty where nothing does.
         setting: &'static str,
+    },
+    /// It crossed a limit of the account that it runs under, which others have set.
+    #[error("plugin crossed the quota of {account} in {call}: {limit} {what}; it came to {value}")]
+    Quota {
+        /// Which export was called.
+        call: &'static str,
+        /// Whose quota it is.
+        account: String,
+        /// What is limited.
+        what: &'static str,
+        /// The limit, as a person writes it.
+        limit: String,
+        /// How far it came.
+        value: String,
     },
     /// It broke the contract: a malformed batch, a port that does not exist, a call where it is not allowed.
     #[error("plugin broke the contract in {call}: {what}")]
