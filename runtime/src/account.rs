@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -50,6 +50,11 @@ pub struct AccountLimits {
     pub instances: Option<u32>,
     /// How many bytes its operators may emit a second, all together. Beyond that their next call waits. Default: no limit.
     pub output_bytes_per_second: Option<u64>,
+    /// How many requests it may send to object stores a second, over all stores that were opened under it. Beyond that they wait. Default: no
+    /// limit.
+    pub store_requests_per_second: Option<u32>,
+    /// How many bytes it may write to and read from them a second. Default: no limit.
+    pub store_bytes_per_second: Option<u64>,
     /// How many lines its operators may log a second, all together. The rest is counted and dropped. Default: no limit.
     pub log_lines_per_second: Option<u32>,
 }
@@ -62,6 +67,8 @@ impl Default for AccountLimits {
             memory_bytes: None,
             instances: None,
             output_bytes_per_second: None,
+            store_requests_per_second: None,
+            store_bytes_per_second: None,
             log_lines_per_second: None,
         }
     }
@@ -105,6 +112,12 @@ pub struct AccountUsage {
     pub instances: u32,
     /// Bytes that its operators have emitted.
     pub output_bytes: u64,
+    /// Requests to object stores.
+    pub store_requests: u64,
+    /// Bytes written to and read from them.
+    pub store_bytes: u64,
+    /// How long requests have waited for its budget, over all that waited.
+    pub store_waited: Duration,
     /// Lines that were not logged, because they were too many for the account.
     pub log_lines_dropped: u64,
 }
@@ -120,11 +133,16 @@ struct Inner {
     is_free: bool,
     limits: Mutex<AccountLimits>,
     /// It has a ceiling, which is to be asked also when nobody waits.
-    always: std::sync::atomic::AtomicBool,
+    always: AtomicBool,
     weight: Arc<AtomicU64>,
     memory_max: AtomicU64,
     instances_max: AtomicU32,
+    /// It has a limit on output, which is to be asked.
+    has_output_limit: AtomicBool,
     output: Rate,
+    store_requests: Budget,
+    store_bytes: Budget,
+    store_waited_nanos: AtomicU64,
     log: Rate,
     cpu_nanos: AtomicU64,
     waited_nanos: AtomicU64,
@@ -133,6 +151,20 @@ struct Inner {
     output_bytes: AtomicU64,
     log_lines_dropped: AtomicU64,
     shared: Arc<Shared>,
+}
+
+/// A rate, and all that was ever taken of it.
+#[derive(Debug, Default)]
+struct Budget {
+    rate: Rate,
+    taken: AtomicU64,
+}
+
+impl Budget {
+    fn reserve(&self, n: u64, now: Duration) -> Duration {
+        self.taken.fetch_add(n, Ordering::Relaxed);
+        self.rate.reserve(n, now)
+    }
 }
 
 /// What all accounts share.
@@ -161,8 +193,7 @@ impl fmt::Debug for Account {
 
 impl Accounts {
     /// For so many cores, and so much memory in all.
-    pub(crate) fn new(cores: u32, memory_bytes_max: Option<u64>) -> Self {
-        let clock = Clock::system();
+    pub(crate) fn new(cores: u32, memory_bytes_max: Option<u64>, clock: Clock) -> Self {
         let shared = Arc::new(Shared {
             cpu: Slots::new(cores, clock.clone()),
             compiling: Arc::new(Slots::new(cores, clock.clone())),
@@ -219,7 +250,11 @@ impl Account {
             weight: Arc::default(),
             memory_max: AtomicU64::new(u64::MAX),
             instances_max: AtomicU32::new(u32::MAX),
+            has_output_limit: AtomicBool::new(false),
             output: Rate::default(),
+            store_requests: Budget::default(),
+            store_bytes: Budget::default(),
+            store_waited_nanos: AtomicU64::new(0),
             log: Rate::default(),
             cpu_nanos: AtomicU64::new(0),
             waited_nanos: AtomicU64::new(0),
@@ -256,6 +291,9 @@ impl Account {
         inner.memory_max.store(limits.memory_bytes.unwrap_or(u64::MAX), Ordering::Relaxed);
         inner.instances_max.store(limits.instances.unwrap_or(u32::MAX), Ordering::Relaxed);
         inner.output.set(limits.output_bytes_per_second, now);
+        inner.has_output_limit.store(limits.output_bytes_per_second.is_some(), Ordering::Relaxed);
+        inner.store_requests.rate.set(limits.store_requests_per_second.map(u64::from), now);
+        inner.store_bytes.rate.set(limits.store_bytes_per_second, now);
         inner.log.set(limits.log_lines_per_second.map(u64::from), now);
         inner.shared.cpu.set(inner.id, Rules { weight, ceiling, at_once: u32::MAX });
         let at_once = if inner.is_free { u32::MAX } else { 1 };
@@ -272,6 +310,9 @@ impl Account {
             memory_bytes: inner.memory.load(Ordering::Relaxed),
             instances: inner.instances.load(Ordering::Relaxed),
             output_bytes: inner.output_bytes.load(Ordering::Relaxed),
+            store_requests: inner.store_requests.taken.load(Ordering::Relaxed),
+            store_bytes: inner.store_bytes.taken.load(Ordering::Relaxed),
+            store_waited: Duration::from_nanos(inner.store_waited_nanos.load(Ordering::Relaxed)),
             log_lines_dropped: inner.log_lines_dropped.load(Ordering::Relaxed),
         }
     }
@@ -337,7 +378,7 @@ impl Account {
 
     /// Waits until what its operators have emitted is paid for.
     pub(crate) async fn paid(&self) {
-        loop {
+        while self.0.has_output_limit.load(Ordering::Relaxed) {
             let wait = self.0.output.wait(self.0.shared.clock.elapsed());
             if wait.is_zero() {
                 return;
@@ -350,7 +391,25 @@ impl Account {
     /// Its operators have emitted so much.
     pub(crate) fn emitted(&self, bytes: u64) {
         self.0.output_bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.0.output.take(bytes, self.0.shared.clock.elapsed());
+        if self.0.has_output_limit.load(Ordering::Relaxed) {
+            self.0.output.take(bytes, self.0.shared.clock.elapsed());
+        }
+    }
+
+    /// Waits until a request with so many bytes may be sent to a store.
+    pub(crate) async fn store_request(&self, bytes: u64) {
+        let inner = &*self.0;
+        let now = inner.shared.clock.elapsed();
+        let wait = inner.store_requests.reserve(1, now).max(inner.store_bytes.reserve(bytes, now));
+        if !wait.is_zero() {
+            inner.store_waited_nanos.fetch_add(nanos(wait), Ordering::Relaxed);
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// So many bytes have come from a store; the next request waits for them.
+    pub(crate) fn store_bytes(&self, bytes: u64) {
+        self.0.store_bytes.reserve(bytes, self.0.shared.clock.elapsed());
     }
 
     /// Whether one of its operators may log another line now.

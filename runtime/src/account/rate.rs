@@ -23,6 +23,13 @@ impl Bucket {
         self.filled_at = self.filled_at.max(now);
         self.left = (self.left + passed * self.per_second).min(self.per_second);
     }
+
+    fn wait(&self) -> Duration {
+        if self.left >= 0.0 {
+            return Duration::ZERO;
+        }
+        Duration::try_from_secs_f64(-self.left / self.per_second).unwrap_or(Duration::MAX)
+    }
 }
 
 impl Rate {
@@ -49,6 +56,16 @@ impl Rate {
         }
     }
 
+    /// Takes `n`. Says how long to wait for what was taken before: whoever waits as long as it is told comes in its order.
+    pub(crate) fn reserve(&self, n: u64, now: Duration) -> Duration {
+        let mut bucket = self.lock();
+        let Some(bucket) = &mut *bucket else { return Duration::ZERO };
+        bucket.fill(now);
+        let wait = bucket.wait();
+        bucket.left -= n as f64;
+        wait
+    }
+
     /// Takes one if it is there.
     pub(crate) fn try_take(&self, now: Duration) -> bool {
         let Some(bucket) = &mut *self.lock() else { return true };
@@ -64,10 +81,7 @@ impl Rate {
     pub(crate) fn wait(&self, now: Duration) -> Duration {
         let Some(bucket) = &mut *self.lock() else { return Duration::ZERO };
         bucket.fill(now);
-        if bucket.left >= 0.0 {
-            return Duration::ZERO;
-        }
-        Duration::try_from_secs_f64(-bucket.left / bucket.per_second).unwrap_or(Duration::MAX)
+        bucket.wait()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Bucket>> {

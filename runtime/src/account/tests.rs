@@ -5,7 +5,7 @@ use futures::FutureExt;
 use super::*;
 
 pub(super) fn accounts(cores: u32, memory_bytes_max: Option<u64>) -> Accounts {
-    Accounts::new(cores, memory_bytes_max)
+    Accounts::new(cores, memory_bytes_max, Clock::system())
 }
 
 fn limits(weight: u32) -> AccountLimits {

@@ -27,6 +27,7 @@ use object_store::{GetOptions, ObjectStore, ObjectStoreExt, PutMode, PutPayload}
 use super::decide::{self, Seen, Settle};
 use super::error::{Cause, CheckpointError};
 use super::pack::{PACK_BYTES_MAX, PACK_TRAILER_BYTES, Pack, PackIndex, PackName, PackReader};
+use crate::account::Account;
 use crate::metrics::{StoreMetrics, StoreOperation};
 use crate::model::{Epoch, JobId, name_fault};
 use crate::storage::{LocalRoot, OpenError, Opened, StoreOptions, open};
@@ -59,6 +60,8 @@ pub struct Store {
     name: Arc<str>,
     nonces: Nonces,
     metrics: StoreMetrics,
+    /// An account pays for its use.
+    is_paid_for: bool,
 }
 
 impl std::fmt::Debug for Store {
@@ -118,8 +121,17 @@ impl Store {
     }
 
     fn of(opened: Opened) -> Self {
-        let Opened { objects, local, name } = opened;
-        Self { objects, local, name, nonces: Nonces::System, metrics: StoreMetrics::default() }
+        let Opened { objects, local, name, is_paid_for } = opened;
+        Self { objects, local, name, nonces: Nonces::System, metrics: StoreMetrics::default(), is_paid_for }
+    }
+
+    /// The same store, whose use an account pays for, by waiting: see [`AccountLimits`](crate::account::AccountLimits). One that was opened
+    /// under an account stays under that.
+    #[must_use]
+    pub fn under(self, account: &Account) -> Self {
+        let Self { objects, local, name, is_paid_for, .. } = self;
+        let opened = Opened { objects, local, name, is_paid_for }.under(account);
+        Self { objects: opened.objects, local: opened.local, name: opened.name, is_paid_for: true, ..self }
     }
 
     /// How it answers.

@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn a_place_goes_back_when_it_is_dropped_and_one_too_many_is_refused() {
         let shared = SharedEngine::new(2).expect("a small engine");
-        let accounts = Accounts::new(1, None);
+        let accounts = Accounts::new(1, None, crate::clock::Clock::system());
         let account = accounts.free();
         let one = shared.place(account).expect("the first");
         let _two = shared.place(account).expect("the second");

@@ -127,7 +127,7 @@ impl PluginHost {
         let (metrics, loaded) = (Registry::default(), Mutex::default());
         let HostOptions { clock, compiler, slots, memory_bytes_max, .. } = options;
         let cores = || std::thread::available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(1));
-        let accounts = Accounts::new(slots.unwrap_or_else(cores), memory_bytes_max);
+        let accounts = Accounts::new(slots.unwrap_or_else(cores), memory_bytes_max, Clock::system());
         Ok(Self(Arc::new(Inner { engine, linker, cache, metrics, accounts, clock, compiler, loaded })))
     }
 

@@ -131,7 +131,7 @@ impl Subject {
     }
 
     async fn start(&self, limits: LimitsSpec) -> Running {
-        let accounts = crate::account::Accounts::new(1, None);
+        let accounts = crate::account::Accounts::new(1, None, crate::clock::Clock::system());
         let place = self.engine.place(accounts.free()).expect("a place");
         let log = Log::new(accounts.free(), ("job".into(), "node".into(), 0), crate::clock::Clock::system(), 1);
         let state = HostState::new(Meter::new(limits, None), log, TaskMetrics::default(), place);
