@@ -341,11 +341,15 @@ impl Blueprint<'_> {
         let store = self.replay.as_ref().map_or(&self.context.store, |replay| replay.store).clone();
         let restored = open_and_restore(Arc::clone(&code.open), (task.clone(), info), host, store, state);
         opening.spawn(Account::run_under(self.context.account.clone(), restored));
-        let (operator, holdings) = match opening.join_next().await {
+        let (mut operator, holdings) = match opening.join_next().await {
             Some(Ok(opened)) => opened?,
             Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
             _ => return Err(refuse("opening it was given up".into())),
         };
+        // What is done over has been done: nothing of it goes out again.
+        if self.replay.is_none() {
+            operator.go_live();
+        }
         // Without segments to add to, the next snapshot is full.
         let holdings = if self.full.contains(&task.node) { Holdings::default() } else { holdings };
         let holdings = (code.descriptor.state != StateKind::Stateless).then_some(holdings);

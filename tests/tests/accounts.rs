@@ -1,12 +1,17 @@
 //! Accounts that share a process: what one of them does is felt by nobody else, and its quotas name it.
 
-use std::sync::LazyLock;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use tokio::sync::watch;
+use weir::checkpoint::Start;
+use weir::job::Outcome;
 use weir::model::{Batch, TaskInfo};
 use weir::plan::LimitsSpec;
 use weir::plugin::{Account, AccountLimits, HostOptions, Operator, OperatorError, Output, Plugin, PluginHost};
 use weir_tests::guests::guest;
+use weir_tests::job::Pipeline;
 
 static CACHE: LazyLock<tempfile::TempDir> = LazyLock::new(|| tempfile::tempdir().expect("a temporary folder"));
 
@@ -131,6 +136,45 @@ async fn plugins_are_compiled_one_at_a_time_for_an_account_and_what_it_takes_is_
     two.expect("a plugin");
     assert!(anna.usage().cpu > Duration::from_millis(1), "{:?}", anna.usage());
     assert!(anna.usage().waited == Duration::ZERO, "nobody waited for a core");
+}
+
+/// A pipeline whose sources never wait for anything, from the generator to nowhere.
+fn generating(sources: usize, records: Option<u64>) -> Pipeline {
+    let mut text = String::from("name = \"t\"\ncheckpoint = { interval = \"50ms\", retain = 2 }\n");
+    let records = records.map_or(String::new(), |records| format!("records = {records}\n"));
+    for n in 0..sources {
+        text += &format!(
+            "[source.s{n}]\nconnector = \"generator\"\n{records}[sink.o{n}]\nconnector = \"blackhole\"\ninputs = [\"s{n}\"]\n"
+        );
+    }
+    Pipeline::new(text, [])
+}
+
+/// Two jobs of one name, and one slot: a source that is never at its end gives others their turn after each batch.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_sources_of_one_account_leave_a_job_of_another_its_turns() {
+    let host = host(Some(1), None);
+    let many = host.account("many", AccountLimits::default());
+    let one = host.account("one", AccountLimits::default());
+    let (endless, short) = (generating(100, None), generating(1, Some(100_000)));
+    let stop = watch::Sender::new(false);
+    let stopped = stop.subscribe();
+    let job = endless.job();
+    let metrics = Arc::clone(&job.metrics);
+    let account = many.clone();
+    let crowd = tokio::spawn(async move { account.run(job.run(Start::Resume, stopped)).await });
+    while metrics.checkpoints.load(Relaxed) == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let mut job = short.job();
+    job.store = job.store.under(&one);
+    let outcome = one.run(job.run(Start::Resume, watch::Sender::new(false).subscribe())).await;
+    assert!(matches!(outcome, Ok(Outcome::Finished { .. } | Outcome::Stopped { .. })), "{outcome:?}");
+    let usage = one.usage();
+    assert!(usage.cpu > Duration::ZERO && usage.store_requests > 0 && usage.store_bytes > 0, "{usage:?}");
+    assert_eq!(many.usage().store_requests, 0, "its store was opened outside of it");
+    stop.send_replace(true);
+    crowd.await.expect("it does not panic").expect("it stops");
 }
 
 /// What an account costs a call of its own: nothing is to be shared with anybody.

@@ -178,7 +178,7 @@ impl HostState {
         Err(Breach::Contract(format!("{function} may be called only in {when}, not in {}", self.call.name())))
     }
 
-    fn allow_output(&self, function: &str) -> Result<(), Breach> {
+    pub(super) fn allow_output(&self, function: &str) -> Result<(), Breach> {
         self.allow(self.call.has_output(), function, "process, advance, wake, finish and resume")
     }
 

@@ -479,6 +479,12 @@ impl Operator for Instance {
         }
     }
 
+    fn go_live(&mut self) {
+        if let Some(store) = &mut self.store {
+            store.data_mut().outside.is_live = true;
+        }
+    }
+
     fn memory_bytes(&self) -> u64 {
         self.store.as_ref().map_or(0, |store| store.data().meter.memory_bytes())
     }

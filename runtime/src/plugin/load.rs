@@ -4,7 +4,7 @@
 //! are. What comes out is a [`Plugin`]: cheap to copy, and good for any number of instances. Refuses whatever does
 //! not fulfil the contract, before any of it runs.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -23,7 +23,7 @@ use super::log::Log;
 use super::metrics::{Metric, Registry, TaskMetrics};
 use super::renewable::{Maker, Renewable};
 use super::wasi::Outside;
-use super::{Operator, OperatorError, PluginError, component, describe, instrument, wasi};
+use super::{Operator, OperatorError, PluginError, component, describe, http, instrument, wasi};
 use crate::account::{Account, AccountLimits, Accounts};
 use crate::clock::Clock;
 use crate::model::{Descriptor, StateKind, TaskInfo};
@@ -82,6 +82,8 @@ pub struct Plugin {
     loaded: Arc<Loaded>,
     account: Account,
     grants: Grants,
+    /// Values of variables, of which an instance sees those that were granted.
+    environment: Arc<BTreeMap<String, String>>,
     /// Whether its instances note how long they emit.
     stopwatch: bool,
 }
@@ -117,6 +119,7 @@ impl PluginHost {
         let engine = SharedEngine::new(options.instances_max).map_err(failed)?;
         let mut linker = Linker::new(engine.engine());
         link(&mut linker).map_err(failed)?;
+        http::link(&mut linker, &Arc::default()).map_err(failed)?;
         let cache = match &options.cache_dir {
             None => None,
             Some(folder) => Some(
@@ -273,7 +276,13 @@ impl PluginHost {
 
 impl Plugin {
     fn new(loaded: Arc<Loaded>, account: &Account) -> Self {
-        Self { loaded, account: account.clone(), grants: Grants::default(), stopwatch: false }
+        Self {
+            loaded,
+            account: account.clone(),
+            grants: Grants::default(),
+            environment: Arc::default(),
+            stopwatch: false,
+        }
     }
 
     /// The blake3 of the component's bytes, in hexadecimal.
@@ -296,6 +305,13 @@ impl Plugin {
     #[must_use]
     pub fn with_grants(self, grants: Grants) -> Self {
         Self { grants, ..self }
+    }
+
+    /// The same plugin with values of variables. Of these its instances see what was [granted](Self::with_grants), and nothing else. They are
+    /// not shown anywhere; a component whose state is saved as an image of its memory may have them in that.
+    #[must_use]
+    pub fn with_environment(self, values: BTreeMap<String, String>) -> Self {
+        Self { environment: Arc::new(values), ..self }
     }
 
     /// The same plugin, whose instances run under this account of the same host: they wait for its turn, count in its memory and
@@ -362,7 +378,7 @@ impl Plugin {
         let metrics = metrics.task(account.name(), &task.job, &task.node, task.subtask);
         let mut instance = Instance::new(code, account, first, limits.clone(), log, metrics).await?;
         let output_keyed = descriptor.outputs.iter().map(|port| port.keyed).collect();
-        let outside = Outside::new(task.seed, self.grants, clock.clone());
+        let outside = Outside::new(task.seed, self.grants.clone(), clock.clone()).with_environment(&self.environment);
         instance.bind(code, config, task, descriptor.state, output_keyed, outside)?;
         if self.stopwatch {
             instance.start_stopwatch(clock.clone());
