@@ -51,6 +51,7 @@ pub use report::{CutTimings, Event, Progress};
 pub use rescale::{Carried, carry_over};
 pub use stage::OperatorCall;
 
+use crate::account::Account;
 use crate::checkpoint::{
     CheckpointError, Holdings, JobStore, Manifest, NodeEntry, SegmentReader, SegmentRef, SubtaskEntry,
 };
@@ -355,13 +356,17 @@ impl Blueprint<'_> {
         // A task of its own: restoring is work for a core, and each subtask may have one.
         let mut opening = JoinSet::new();
         let store = self.replay.as_ref().map_or(&self.context.store, |replay| replay.store).clone();
-        let open = open_and_restore(Arc::clone(&code.open), (task.clone(), info), host, store, state);
-        opening.spawn(open.in_current_span());
-        let (operator, holdings) = match opening.join_next().await {
+        let restored = open_and_restore(Arc::clone(&code.open), (task.clone(), info), host, store, state);
+        opening.spawn(Account::run_under(self.context.account.clone(), restored).in_current_span());
+        let (mut operator, holdings) = match opening.join_next().await {
             Some(Ok(opened)) => opened?,
             Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
             _ => return Err(refuse("opening it was given up".into())),
         };
+        // What is done over has been done: nothing of it goes out again.
+        if self.replay.is_none() {
+            operator.go_live();
+        }
         // Without segments to add to, the next snapshot is full.
         let holdings = if self.full.contains(&task.node) { Holdings::default() } else { holdings };
         let holdings = (code.descriptor.state != StateKind::Stateless).then_some(holdings);

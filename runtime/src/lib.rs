@@ -10,9 +10,10 @@
 //! ```
 //!
 //! The modules, in the order of their dependencies; none uses one that comes after it:
-//! [`model`], [`error`], [`mod@pointer`], [`clock`], [`storage`]; [`plan`]; `checkpoint`, [`plugin`] and [`connector`], which do not know one
+//! [`model`], [`error`], [`mod@pointer`], [`clock`], [`account`], [`storage`]; [`plan`]; `checkpoint`, [`plugin`] and [`connector`], which do not know one
 //! another; `flow`, the data path; `job`, the ring of coordinator and supervisor; [`conformance`], which tries an operator alone; `cli`.
 
+pub mod account;
 pub mod api;
 pub mod checkpoint;
 pub mod cli;

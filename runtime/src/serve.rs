@@ -39,7 +39,7 @@ pub use jobs::{Deployed, Deployment, RescaleRequest, StartRequest, StopRequest, 
 pub use journal::{Journal, LogLine, Ring};
 pub use status::{EdgeView, FaultView, JobSummary, JobView, NodePlan, NodeView, RunView, SavepointView};
 pub use tenant::Tenant;
-pub use tenants::{KeysView, NewToken, TenantView, TokenMade, TokenView};
+pub use tenants::{KeysView, NewToken, TenantView, TokenMade, TokenView, UsageView};
 
 use crate::checkpoint::{DEFAULT_TENANT, Series, Store};
 use crate::clock::Clock;
@@ -240,7 +240,7 @@ impl Server {
     async fn find_tenant(&self, name: &str) -> Result<Option<Arc<Tenant>>, Fault> {
         let store = self.inner.store.of_tenant(name)?;
         let Some((number, record)) = Tenant::read(&store).await? else { return Ok(None) };
-        let tenant = Tenant::new(name, store, number, record);
+        let tenant = Tenant::new(name, &self.inner.host, store, number, record);
         tenant.read_plugins().await?;
         let store = &tenant.store;
         let jobs: Vec<_> = futures::stream::iter(tenant.store.list_desired().await?)

@@ -31,6 +31,7 @@ use object_store::{GetOptions, ObjectStore, ObjectStoreExt, PutMode, PutPayload}
 use super::decide::{self, Seen, Settle};
 use super::error::{Cause, CheckpointError};
 use super::pack::{PACK_BYTES_MAX, PACK_TRAILER_BYTES, Pack, PackIndex, PackName, PackReader};
+use crate::account::Account;
 use crate::metrics::{StoreMetrics, StoreOperation};
 use crate::model::{Epoch, JobId, name_fault};
 use crate::storage::{LocalRoot, OpenError, Opened, StoreOptions, open};
@@ -68,6 +69,8 @@ pub struct Store {
     tenant: Arc<str>,
     nonces: Nonces,
     metrics: StoreMetrics,
+    /// An account pays for its use.
+    is_paid_for: bool,
 }
 
 impl std::fmt::Debug for Store {
@@ -127,9 +130,10 @@ impl Store {
     }
 
     fn of(opened: Opened) -> Self {
-        let Opened { objects, local, name } = opened;
+        let Opened { objects, local, name, is_paid_for } = opened;
         let tenant = format!("{TENANTS}/{DEFAULT_TENANT}").into();
-        Self { objects, local, name, tenant, nonces: Nonces::System, metrics: StoreMetrics::default() }
+        let metrics = StoreMetrics::default();
+        Self { objects, local, name, tenant, nonces: Nonces::System, metrics, is_paid_for }
     }
 
     /// The part of another tenant, with numbers of its own.
@@ -149,10 +153,13 @@ impl Store {
         Self { metrics: StoreMetrics::default(), ..self.clone() }
     }
 
-    /// The same part, every request of which goes through what `wrap` makes of the store.
+    /// The same store, whose use an account pays for, by waiting: see [`AccountLimits`](crate::account::AccountLimits). One that was opened
+    /// under an account stays under that.
     #[must_use]
-    pub fn wrapped(&self, wrap: impl FnOnce(Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore>) -> Self {
-        Self { objects: wrap(Arc::clone(&self.objects)), ..self.clone() }
+    pub fn under(self, account: &Account) -> Self {
+        let Self { objects, local, name, is_paid_for, .. } = self;
+        let opened = Opened { objects, local, name, is_paid_for }.under(account);
+        Self { objects: opened.objects, local: opened.local, name: opened.name, is_paid_for: true, ..self }
     }
 
     /// Its address, for messages.

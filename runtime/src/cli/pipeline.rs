@@ -11,7 +11,7 @@ use crate::checkpoint::Store;
 use crate::error::{Error, ErrorKind};
 use crate::flow::OperatorCode;
 use crate::model::{Descriptor, NodeName};
-use crate::plan::{Diagnostics, Guarantees, PipelineSpec, Plan, PluginRef, guarantees, parse};
+use crate::plan::{Diagnostics, Grants, Guarantees, PipelineSpec, Plan, PluginRef, guarantees, parse};
 use crate::plugin::compile::Compiler;
 use crate::plugin::registry::{Found, PluginFolders};
 use crate::plugin::{HostOptions, PluginHost};
@@ -121,11 +121,25 @@ impl Pipeline {
     pub(super) fn code(&self) -> BTreeMap<NodeName, OperatorCode> {
         let operators = self.spec.operators.iter().filter_map(|operator| {
             let found = self.plugins.get(&operator.name)?;
-            let code = OperatorCode::of(&found.plugin.clone().with_grants(operator.grants), operator);
+            let values = environment(&operator.name, &operator.grants);
+            let plugin = found.plugin.clone().with_grants(operator.grants.clone()).with_environment(values);
+            let code = OperatorCode::of(&plugin, operator);
             Some((operator.name.clone(), code))
         });
         operators.collect()
     }
+}
+
+/// The values of the variables that an operator is granted, from the environment of this program.
+fn environment(node: &NodeName, grants: &Grants) -> BTreeMap<String, String> {
+    let value = |name: &String| match std::env::var(name) {
+        Ok(value) => Some((name.clone(), value)),
+        Err(error) => {
+            tracing::warn!(%node, "it is granted the variable {name}, and has it not: {error}");
+            None
+        }
+    };
+    grants.environment.iter().filter_map(value).collect()
 }
 
 fn descriptors(plugins: &BTreeMap<NodeName, Found>) -> BTreeMap<NodeName, Descriptor> {

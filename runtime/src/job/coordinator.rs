@@ -474,9 +474,7 @@ impl Coordinator<'_> {
                     .filter_map(|subtask| attempt.entries.remove(&TaskId { node: node.name.clone(), subtask }))
                     .collect(),
                 grants: match node.kind {
-                    NodeKind::Operator(index) => {
-                        job.spec.operators[index].grants.words().into_iter().map(str::to_owned).collect()
-                    }
+                    NodeKind::Operator(index) => job.spec.operators[index].grants.words(),
                     NodeKind::Source(_) | NodeKind::Sink(_) => Vec::new(),
                 },
                 committables,

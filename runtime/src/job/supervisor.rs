@@ -17,6 +17,7 @@ use super::compat::{Fate, Fit};
 use super::control::{Answer, Call, Change, Changed, Refusal, Request, Status};
 use super::coordinator::{Coordinator, note_restart};
 use super::{Job, Outcome, RunOptions};
+use crate::account::Account;
 use crate::checkpoint::{Begun, Manifest, Run, Start, begin, look_for};
 use crate::connector;
 use crate::error::{Error, ErrorKind};
@@ -301,6 +302,7 @@ async fn work(
         batch: job.spec.batch.clone(),
         uploads: Arc::new(UploadBudget::new(job.spec.checkpoint.upload_memory, job.spec.checkpoint.uploads)),
         inline_bytes_max: job.spec.checkpoint.inline.min(INLINE_BYTES_MAX / subtasks.max(1) as u64),
+        account: Account::current(),
         tap: None,
     });
     let nothing = BTreeSet::new();
@@ -444,7 +446,7 @@ struct Running {
 impl Running {
     fn spawn(&mut self, id: TaskId, task: impl Future<Output = Result<(), TaskError>> + Send + 'static) {
         // What a task logs is its job's.
-        let handle = self.tasks.spawn(task.in_current_span());
+        let handle = self.tasks.spawn(Account::run_under(Account::current(), task).in_current_span());
         self.names.insert(handle.id(), id);
     }
 

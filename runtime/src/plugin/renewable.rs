@@ -62,6 +62,7 @@ pub(super) struct Renewable {
     open: Option<Epoch>,
     /// The newest that was asked for.
     epoch: Epoch,
+    is_live: bool,
 }
 
 /// When to recycle, and what is owed for it.
@@ -91,7 +92,7 @@ impl Renewable {
             written: BTreeSet::new(),
             owes_full: false,
         });
-        Self { maker, instance, ceiling, open: None, epoch: Epoch(0) }
+        Self { maker, instance, ceiling, open: None, epoch: Epoch(0), is_live: false }
     }
 
     /// After a call that went well.
@@ -146,6 +147,9 @@ impl Renewable {
         if !kept.chunks.is_empty() {
             let version = self.maker.plugin.descriptor().state_version;
             self.instance.restore(version, kept.chunks).await.map_err(not_again)?;
+        }
+        if self.is_live {
+            self.instance.go_live();
         }
         out.recycled += 1;
         let after = self.instance.memory_bytes();
@@ -303,6 +307,9 @@ impl Operator for Renewable {
             self.instance.retire();
             self.instance = self.maker.fresh(Call::Restore).await?;
             self.instance.resume_from(cut);
+            if self.is_live {
+                self.instance.go_live();
+            }
         }
         if let Some(ceiling) = &mut self.ceiling {
             ceiling.held.extend(chunks.iter().map(|chunk| chunk.scope));
@@ -336,6 +343,11 @@ impl Operator for Renewable {
 
     fn resume_from(&mut self, cut: HostCut) {
         self.instance.resume_from(cut);
+    }
+
+    fn go_live(&mut self) {
+        self.is_live = true;
+        self.instance.go_live();
     }
 
     fn memory_bytes(&self) -> u64 {

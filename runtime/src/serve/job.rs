@@ -232,12 +232,14 @@ pub(super) fn start(inner: &Arc<Inner>, tenant: &Arc<Tenant>, handle: &Arc<JobHa
         (state.phase, state.fault, state.samples) = (Phase::Starting, None, Samples::default());
     }
     let span = Journal::span(&tenant.name, &handle.name);
+    let account = tenant.account.clone();
     let (inner, tenant, handle) = (Arc::clone(inner), Arc::clone(tenant), Arc::clone(handle));
     let run = async move {
         run(&inner, &tenant, &handle, loaded, stopped).await;
         end.send_replace(true);
     };
-    tokio::spawn(run.instrument(span));
+    // All that is done for it is charged to its tenant.
+    tokio::spawn(async move { account.run(run).await }.instrument(span));
 }
 
 /// Runs a job until it ends for good or is told to stop.

@@ -93,7 +93,7 @@ pub(super) async fn load(inner: &Inner, tenant: &Tenant, text: &str, code: Code<
     let plan = Plan::build(&spec, &descriptors)?;
     guarantees(&spec, &plan, &descriptors, &snapshots)?;
     let operators = spec.operators.iter().filter_map(|operator| {
-        let plugin = tenant.confined(plugins.get(&operator.name)?.clone(), operator.grants);
+        let plugin = tenant.confined(plugins.get(&operator.name)?.clone(), &record, operator.grants.clone());
         Some((operator.name.clone(), OperatorCode::of(&plugin, operator)))
     });
     let code = operators.collect();
@@ -140,7 +140,10 @@ pub(super) async fn plugin(inner: &Inner, tenant: &Tenant, digest: &str) -> Resu
 
 impl Tenant {
     /// A plugin as this tenant may use it.
-    fn confined(&self, plugin: Plugin, grants: Grants) -> Plugin {
-        plugin.with_grants(grants)
+    fn confined(&self, plugin: Plugin, record: &TenantRecord, grants: Grants) -> Plugin {
+        plugin
+            .with_grants(grants)
+            .with_environment(record.grants.environment.clone())
+            .with_account(self.account.clone())
     }
 }

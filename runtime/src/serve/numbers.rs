@@ -38,7 +38,7 @@ impl Server {
             for job in tenant.jobs() {
                 let Some(run) = job.state().run.clone() else { continue };
                 let Some(store) = &run.store else { continue };
-                let ours = guests.iter().filter(|metric| metric.job == job.name);
+                let ours = guests.iter().filter(|metric| metric.account == tenant.name && metric.job == job.name);
                 let ours: Vec<GuestSeries> = ours.cloned().map(GuestSeries::from).collect();
                 let name = (Some(tenant.name.as_str()), job.name.as_str());
                 texts.push(metrics::render(name, &run.metrics, store.metrics(), self.clock(), &ours));

@@ -10,9 +10,10 @@ use tokio::sync::Semaphore;
 
 use super::fault::{Fault, FaultKind};
 use super::job::JobHandle;
+use crate::account::{Account, AccountLimits};
 use crate::checkpoint::{Series, Store};
 use crate::plugin::{Plugin, PluginError, PluginHost};
-use crate::tenant::{PluginRecord, TenantRecord, read_record, write_record};
+use crate::tenant::{PluginRecord, Quotas, TenantRecord, read_record, write_record};
 
 /// How many plugins a tenant may send at once: they are in memory meanwhile.
 const UPLOADS_AT_ONCE: usize = 2;
@@ -26,6 +27,8 @@ pub struct Tenant {
     pub name: String,
     /// Its part of the store.
     pub(super) store: Store,
+    /// What it uses of what all share.
+    pub(super) account: Account,
     series: Series,
     record: RwLock<(u64, Arc<TenantRecord>)>,
     /// One change of the record, of the plugins or of the set of jobs at a time.
@@ -50,11 +53,14 @@ pub(super) struct Plugins {
 }
 
 impl Tenant {
-    pub(super) fn new(name: &str, store: Store, revision: u64, record: TenantRecord) -> Self {
+    pub(super) fn new(name: &str, host: &PluginHost, store: Store, revision: u64, record: TenantRecord) -> Self {
+        let account = host.account(name, limits(&record.quotas));
         Self {
             name: name.to_owned(),
+            // What it may do is not paid for by the tenant: nobody waits for its budget to change that.
             series: Series::of_tenant(&store),
-            store,
+            store: store.under(&account),
+            account,
             record: RwLock::new((revision, Arc::new(record))),
             changing: tokio::sync::Mutex::default(),
             jobs: Mutex::default(),
@@ -129,6 +135,25 @@ impl Tenant {
 
     /// Makes a plugin of bytes, charged to the tenant.
     pub(super) async fn load(&self, host: &PluginHost, bytes: &[u8]) -> Result<Plugin, PluginError> {
-        host.load(bytes).await
+        host.load_for(&self.account, bytes).await
+    }
+
+    /// Brings quotas into force where they are enforced while jobs run.
+    pub(super) fn apply_quotas(&self) {
+        self.account.set_limits(limits(&self.record().quotas));
+    }
+}
+
+/// What of the quotas is enforced while jobs run.
+fn limits(quotas: &Quotas) -> AccountLimits {
+    AccountLimits {
+        weight: quotas.cpu_weight,
+        cpu_cores: quotas.cpu_cores,
+        memory_bytes: Some(quotas.memory_bytes),
+        instances: None,
+        output_bytes_per_second: quotas.output_bytes_per_second,
+        store_requests_per_second: quotas.store_requests_per_second,
+        store_bytes_per_second: quotas.store_bytes_per_second,
+        log_lines_per_second: Some(quotas.log_lines_per_second),
     }
 }

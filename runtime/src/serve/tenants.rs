@@ -10,6 +10,7 @@ use super::desired::Want;
 use super::fault::{Fault, FaultKind};
 use super::tenant::Tenant;
 use super::{Caller, Inner, Server};
+use crate::account::AccountUsage;
 use crate::model::{Timestamp, name_fault};
 use crate::plan::Diagnostics;
 use crate::tenant::{QuotaRefusal, Quotas, Role, TenantGrants, TenantRecord, Token, TokenRecord, check_key};
@@ -44,8 +45,47 @@ pub struct TenantView {
     pub subtasks: u64,
     /// Its plugins, in bytes.
     pub plugins_bytes: u64,
+    /// What it uses of what all tenants share.
+    pub usage: UsageView,
     /// It is being deleted.
     pub deleting: bool,
+}
+
+/// What a tenant uses, and has used since the server started.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, ToSchema)]
+pub struct UsageView {
+    /// Time on a processor, in microseconds: plugins, the host's work for them, and compilation.
+    pub cpu_us: u64,
+    /// How long its work has waited for a processor, over all that waited, in microseconds.
+    pub waited_us: u64,
+    /// Linear memory of all its instances, in bytes.
+    pub memory_bytes: u64,
+    /// Instances that live.
+    pub instances: u32,
+    /// Bytes that its operators have emitted.
+    pub output_bytes: u64,
+    /// Requests to the object store.
+    pub store_requests: u64,
+    /// Bytes written to and read from it.
+    pub store_bytes: u64,
+    /// Log lines that were dropped because they were too many.
+    pub log_lines_dropped: u64,
+}
+
+impl From<AccountUsage> for UsageView {
+    fn from(usage: AccountUsage) -> Self {
+        let micros = |time: std::time::Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        Self {
+            cpu_us: micros(usage.cpu),
+            waited_us: micros(usage.waited),
+            memory_bytes: usage.memory_bytes,
+            instances: usage.instances,
+            output_bytes: usage.output_bytes,
+            store_requests: usage.store_requests,
+            store_bytes: usage.store_bytes,
+            log_lines_dropped: usage.log_lines_dropped,
+        }
+    }
 }
 
 /// By which keys plugins may be signed.
@@ -157,6 +197,7 @@ impl Tenant {
             jobs_wanted: wanted.len() as u64,
             subtasks: wanted.iter().map(|job| job.state().subtasks).sum(),
             plugins_bytes: self.plugins().components.values().sum(),
+            usage: self.account.usage().into(),
             deleting: record.deleting,
         }
     }
@@ -175,7 +216,8 @@ impl Inner {
             let what = if there.deleting { "is being deleted" } else { "is there already" };
             return Err(Fault::new(FaultKind::Conflict, format!("tenant {name:?} {what}")).help("choose another name"));
         }
-        let tenant = Arc::new(Tenant::new(name, store, 0, TenantRecord { deleting: true, ..record.clone() }));
+        let tenant =
+            Arc::new(Tenant::new(name, &self.host, store, 0, TenantRecord { deleting: true, ..record.clone() }));
         tenant
             .change(|new| {
                 *new = record;
@@ -485,9 +527,4 @@ impl Server {
 
 fn no_token(id: &str) -> Fault {
     Fault::not_found("token", &id.chars().take(80).collect::<String>(), "weir tenant token list")
-}
-
-impl Tenant {
-    /// Brings quotas into force where they are enforced while jobs run.
-    pub(super) fn apply_quotas(&self) {}
 }

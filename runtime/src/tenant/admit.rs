@@ -100,13 +100,22 @@ pub fn admit(tenant: &str, record: &TenantRecord, spec: &PipelineSpec) -> Vec<Di
         }
     }
     for operator in &spec.operators {
-        for (word, asked, given) in
-            [("clock", operator.grants.clock, grants.clock), ("random", operator.grants.random, grants.random)]
-        {
-            if asked && !given {
+        let mut asked = vec![
+            ("clock".to_owned(), "--clock".to_owned(), operator.grants.clock && !grants.clock),
+            ("random".to_owned(), "--random".to_owned(), operator.grants.random && !grants.random),
+        ];
+        for name in &operator.grants.environment {
+            asked.push((format!("env:{name}"), format!("--env {name}=VALUE"), !grants.environment.contains_key(name)));
+        }
+        for host in &operator.grants.http {
+            let kind = if host.private { "http-private" } else { "http" };
+            asked.push((format!("{kind}:{host}"), format!("--{kind} {host}"), !grants.allows_http(host)));
+        }
+        for (word, flag, is_missing) in asked {
+            if is_missing {
                 let message = format!("tenant {tenant:?} may not grant {word:?} to its operators");
                 let help = format!(
-                    "leave it out of `grants`, or ask whoever runs this server: `weir tenant grants {tenant} --{word}` with an \
+                    "leave it out of `grants`, or ask whoever runs this server: `weir tenant grants {tenant} {flag}` with an \
                      admin token of the server"
                 );
                 refuse(&operator.span, message, help);
@@ -194,8 +203,8 @@ mod tests {
             let found = refusals(&nobody, &format!("{source}{sink}"));
             assert_eq!(found.len(), 1, "{source}{sink}{found:?}");
         }
-        let operator = format!("{OPERATOR}grants = [\"clock\", \"random\"]\n");
-        assert_eq!(refusals(&nobody, &format!("{GENERATOR}{operator}{BLACKHOLE}")).len(), 2);
+        let operator = format!("{OPERATOR}grants = [\"clock\", \"random\", \"env:A\", \"http:a.example\"]\n");
+        assert_eq!(refusals(&nobody, &format!("{GENERATOR}{operator}{BLACKHOLE}")).len(), 4);
     }
 
     #[test]

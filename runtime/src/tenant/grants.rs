@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::plan::HttpHost;
 use crate::storage::{Scheme, StoreUrl};
 
 /// How many entries each list may have.
@@ -27,9 +28,9 @@ pub struct TenantGrants {
     pub clock: bool,
     /// Operators may ask for real randomness: `grants = ["random"]`.
     pub random: bool,
-    /// Values that operators may see as their environment: `grants = ["environment"]`.
+    /// Variables that operators may ask for by name, `grants = ["env:NAME"]`, with their values.
     pub environment: BTreeMap<String, String>,
-    /// Hosts to which operators may send requests: `grants = ["http"]`. Default none.
+    /// Hosts to which operators may ask to send requests: `grants = ["http:HOST"]`. Default none.
     pub http: Vec<HttpGrant>,
 }
 
@@ -80,17 +81,15 @@ impl TenantGrants {
                 return Err(format!("environment: {name:?} is not a name of a variable, or too long with its value"));
             }
         }
-        for HttpGrant { host, .. } in &self.http {
-            let (name, port) = host.rsplit_once(':').map_or((host.as_str(), None), |(name, port)| (name, Some(port)));
-            let plain = name.strip_prefix("*.").unwrap_or(name);
-            let is_name = !plain.is_empty()
-                && plain.len() <= 253
-                && plain.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.'));
-            if !is_name || port.is_some_and(|port| port.parse::<u16>().is_err()) {
-                return Err(format!("http: {host:?} is not HOST or HOST:PORT"));
-            }
+        for grant in &self.http {
+            grant.parse().map_err(|fault| format!("http: {:?} {fault}", grant.host))?;
         }
         Ok(())
+    }
+
+    /// Whether operators may send requests to a host.
+    pub fn allows_http(&self, host: &HttpHost) -> bool {
+        self.http.iter().any(|grant| grant.parse().is_ok_and(|granted| granted.covers(host)))
     }
 
     /// Whether an `object` sink may write to a place with these options.
@@ -103,6 +102,12 @@ impl TenantGrants {
                     && grant.options == *options
             })
         })
+    }
+}
+
+impl HttpGrant {
+    fn parse(&self) -> Result<HttpHost, String> {
+        HttpHost::parse(&self.host, self.private)
     }
 }
 
@@ -209,7 +214,7 @@ mod tests {
     fn entries_that_mean_nothing_are_refused_by_name() {
         assert!(grants("file:///etc").check(&[]).is_err());
         assert!(grants("nonsense").check(&[]).is_err());
-        for host in ["", "a/b", "a:b", "*.", "user@host", "a b"] {
+        for host in ["", "a/b", "a:b", "*.", "user@host", "a*b.example.com"] {
             let http = vec![HttpGrant { host: host.into(), private: false }];
             let fault = TenantGrants { http, ..TenantGrants::default() }.check(&[]).expect_err(host);
             assert!(fault.contains("http:"), "{fault}");
