@@ -60,6 +60,8 @@ pub struct NodeMetrics {
     pub recycled: AtomicU64,
     /// From the moment at which a subtask had the barrier from all its inputs until it had sent it on.
     pub barrier_held: Durations,
+    /// How long subtasks stood still because a new version of their operator took over.
+    pub upgrade_pause: Durations,
     /// The newest watermark that a subtask has seen.
     watermark: AtomicI64,
 }
@@ -75,6 +77,7 @@ impl Default for NodeMetrics {
             retries: AtomicU64::new(0),
             recycled: AtomicU64::new(0),
             barrier_held: Durations::default(),
+            upgrade_pause: Durations::default(),
             watermark: AtomicI64::new(NO_TIME),
         }
     }

@@ -372,6 +372,7 @@ mod tests {
                 failed: 0,
                 restarts: 0,
                 settings: Vec::new(),
+                upgrade: None,
                 nodes: Vec::new(),
             };
             let _ = call.answer.send(Ok(Answer::Status(Box::new(status))));
