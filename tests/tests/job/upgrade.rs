@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use weir::checkpoint::{EntryKind, history, look_for, refused};
 use weir::flow::OperatorCode;
-use weir::job::{Control, Job, Pair, Refusal, Request, Upgrade, UpgradeReport};
+use weir::job::{Job, Pair, Refusal, Request, Upgrade, UpgradeReport};
 use weir::model::{NodeName, StateKind};
 use weir::plugin::OperatorError;
 use weir_tests::job::code::{Call, count, count_version, heavy_count, hooked, hooked_async, pass};
@@ -97,7 +97,7 @@ async fn replay(pipeline: &Pipeline, versions: &[OperatorCode]) -> (usize, Vec<S
         job.code.insert(NodeName::new("count"), code);
         match job.verify_replay(&Pair { from, to: to.clone() }).await {
             Ok(verdict) => {
-                assert!(verdict.is_same(), "epoch {}: {verdict:#?}", to.epoch);
+                assert!(verdict.same, "epoch {}: {verdict:#?}", to.epoch);
                 same += 1;
             }
             Err(error) => refusals.push(error.report()),
