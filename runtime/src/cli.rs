@@ -25,6 +25,7 @@ mod sink;
 mod socket;
 mod start_from;
 mod txn;
+mod upgrade;
 
 pub use output::start_logging;
 
@@ -66,6 +67,8 @@ enum Command {
     Status(control::StatusArgs),
     /// Stop a running job with a last checkpoint
     Stop(control::StopArgs),
+    /// Put another version of an operator, or another configuration of it, in place of the one that runs
+    Upgrade(upgrade::UpgradeArgs),
     /// Look at, finish or give up what a stopped job has prepared and not committed
     #[command(subcommand)]
     Txn(txn::TxnCommand),
@@ -113,6 +116,7 @@ impl Cli {
             Command::Savepoint(command) => command.run(),
             Command::Status(args) => args.run(),
             Command::Stop(args) => args.run(),
+            Command::Upgrade(args) => args.run(),
             Command::Txn(command) => command.run(),
             Command::Sink(command) => command.run(),
             Command::CompilePlugin(args) => args.run(),

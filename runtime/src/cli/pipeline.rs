@@ -12,7 +12,7 @@ use crate::checkpoint::Store;
 use crate::error::{Error, ErrorKind};
 use crate::flow::OperatorCode;
 use crate::model::{Descriptor, NodeName};
-use crate::plan::{Diagnostics, Guarantees, PipelineSpec, Plan, PluginRef, guarantees, parse};
+use crate::plan::{Diagnostics, Guarantees, OperatorSpec, PipelineSpec, Plan, PluginRef, guarantees, parse};
 use crate::plugin::compile::Compiler;
 use crate::plugin::registry::{Found, PluginFolders};
 use crate::plugin::{HostOptions, IMAGE_VERSION, PluginHost};
@@ -122,20 +122,24 @@ impl Pipeline {
     pub(super) fn code(&self) -> BTreeMap<NodeName, OperatorCode> {
         let operators = self.spec.operators.iter().filter_map(|operator| {
             let found = self.plugins.get(&operator.name)?;
-            let plugin = found.plugin.clone().with_grants(operator.grants);
-            let (limits, config) = (operator.limits.clone(), operator.config.clone());
-            let code = OperatorCode {
-                descriptor: plugin.descriptor().clone(),
-                digest: *blake3::hash(&found.bytes).as_bytes(),
-                image: plugin.takes_images().then_some(IMAGE_VERSION),
-                open: Arc::new(move |task| {
-                    let (plugin, limits, config) = (plugin.clone(), limits.clone(), config.clone());
-                    async move { plugin.open(&limits, &config, &task).await }.boxed()
-                }),
-            };
-            Some((operator.name.clone(), code))
+            Some((operator.name.clone(), code_of(operator, found)))
         });
         operators.collect()
+    }
+}
+
+/// The code of an operator that runs this plugin, ready to be opened.
+pub(super) fn code_of(operator: &OperatorSpec, found: &Found) -> OperatorCode {
+    let plugin = found.plugin.clone().with_grants(operator.grants);
+    let (limits, config) = (operator.limits.clone(), operator.config.clone());
+    OperatorCode {
+        descriptor: plugin.descriptor().clone(),
+        digest: *blake3::hash(&found.bytes).as_bytes(),
+        image: plugin.takes_images().then_some(IMAGE_VERSION),
+        open: Arc::new(move |task| {
+            let (plugin, limits, config) = (plugin.clone(), limits.clone(), config.clone());
+            async move { plugin.open(&limits, &config, &task).await }.boxed()
+        }),
     }
 }
 
@@ -148,7 +152,7 @@ fn snapshot_code(plugins: &BTreeMap<NodeName, Found>) -> BTreeMap<NodeName, bool
 }
 
 /// A plugin of the store, by the digest that the pipeline names.
-async fn fetch(store: Result<Store, Error>, digest: &str) -> Result<Option<Vec<u8>>, String> {
+pub(super) async fn fetch(store: Result<Store, Error>, digest: &str) -> Result<Option<Vec<u8>>, String> {
     let store = store.map_err(|e| e.chain())?;
     let hash = blake3::Hash::from_hex(digest).map_err(|e| format!("digest {digest:?} is not one: {e}"))?;
     let bytes = store.get_plugin(*hash.as_bytes()).await.map_err(|e| e.to_string())?;

@@ -535,6 +535,3 @@ fn ports_differ(was: &[Port], is: &[Port]) -> Option<String> {
         (was.keyed != is.keyed).then(|| format!("{:?} was {} and is {} now", was.name, keyed(was), keyed(is)))
     })
 }
-
-#[cfg(test)]
-mod tests;
