@@ -170,6 +170,12 @@ pub struct JobMetrics {
     pub state_bytes: AtomicU64,
     /// How often the job was restarted.
     pub restarts: AtomicU64,
+    /// Upgrades that a checkpoint holds.
+    pub upgrades_completed: AtomicU64,
+    /// Upgrades that were given up before the new version took over.
+    pub upgrades_given_up: AtomicU64,
+    /// Upgrades after which the job started over with the old version.
+    pub upgrades_taken_back: AtomicU64,
 }
 
 impl JobMetrics {

@@ -16,8 +16,8 @@ use super::decide::{EntryFact, FenceFacts};
 use super::envelope::{self, Magic};
 use super::error::CheckpointError;
 use super::manifest::Manifest;
-use super::refused::Refused;
 use super::objects::{JobStore, OBJECT_BYTES_MAX, Store, numbers};
+use super::refused::Refused;
 use crate::model::{Epoch, Generation, JobId, Timestamp};
 
 const ENTRY: Magic = Magic(b"weirlog\0");

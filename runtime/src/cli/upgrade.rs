@@ -73,9 +73,8 @@ impl UpgradeArgs {
 
 /// A path as the other process finds it; what is no path stays as it is.
 fn absolute(text: &str) -> Result<String, Error> {
-    let reference = PluginRef::parse(text).map_err(|(fault, help)| {
-        Error::new(ErrorKind::Usage, format!("the plugin is {text:?}, {fault}")).help(help)
-    })?;
+    let reference = PluginRef::parse(text)
+        .map_err(|(fault, help)| Error::new(ErrorKind::Usage, format!("the plugin is {text:?}, {fault}")).help(help))?;
     let PluginRef::Path(path) = reference else { return Ok(text.to_owned()) };
     let failed = |e| Error::new(ErrorKind::Usage, format!("plugin {text:?} cannot be found")).caused_by(e);
     let path = std::path::absolute(&path).map_err(failed)?;
@@ -97,7 +96,11 @@ fn describe(report: &UpgradeReport, plugin: bool, config: bool) -> String {
     let UpgradeReport { node, from, to, compared, .. } = report;
     let micros = Duration::from_micros;
     let longest = report.pauses_us.iter().copied().max().unwrap_or_default();
-    let what = if from == to { format!("goes on with {}", to.version) } else { format!("went from {} to {}", from.version, to.version) };
+    let what = if from == to {
+        format!("goes on with {}", to.version)
+    } else {
+        format!("went from {} to {}", from.version, to.version)
+    };
     let mut text = format!(
         "node {node} {what} at checkpoint {}, and checkpoint {} holds it; it took {}\n",
         report.swapped,
@@ -231,7 +234,8 @@ mod tests {
 
     #[test]
     fn a_report_says_what_to_write_into_the_pipeline_file() {
-        let version = |version: &str| CodeVersion { version: version.into(), digest: "ab".repeat(32), state_version: 1 };
+        let version =
+            |version: &str| CodeVersion { version: version.into(), digest: "ab".repeat(32), state_version: 1 };
         let report = UpgradeReport {
             node: "count".into(),
             from: version("1.0.0"),
@@ -244,7 +248,8 @@ mod tests {
             took_us: 2_000_000,
         };
         let text = describe(&report, true, false);
-        for part in ["from 1.0.0 to 2.0.0 at checkpoint 4", "3.4 ms at most, in 2 subtasks", "blake3:abab", "in a call"] {
+        for part in ["from 1.0.0 to 2.0.0 at checkpoint 4", "3.4 ms at most, in 2 subtasks", "blake3:abab", "in a call"]
+        {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert!(!text.contains("config"), "{text}");

@@ -20,8 +20,8 @@ use super::snapshot::Snapshots;
 use super::stage::{Cutting, OperatorCall, progress};
 use crate::checkpoint::{Holdings, SubtaskEntry};
 use crate::metrics::NodeMetrics;
-use crate::offload::offload;
 use crate::model::{Barrier, Batch, Epoch, SnapshotMode, TaskId, Timestamp};
+use crate::offload::offload;
 use crate::plugin::{IDLE_STEPS_MAX, Operator, OperatorError, Output};
 
 /// How often a call that asks for it is repeated before the job starts over, and how long the first wait is; each is twice as

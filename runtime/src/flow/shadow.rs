@@ -236,13 +236,7 @@ impl Shadow {
             compared: Compared::default(),
             pause: None,
         };
-        Self(Arc::new(Inner {
-            task,
-            clock,
-            state: Mutex::new(state),
-            arrived: Notify::new(),
-            moved: Notify::new(),
-        }))
+        Self(Arc::new(Inner { task, clock, state: Mutex::new(state), arrived: Notify::new(), moved: Notify::new() }))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -21,6 +21,7 @@ use crate::checkpoint::{Begun, Manifest, Run, Start, begin, look_for};
 use crate::connector;
 use crate::error::{Error, ErrorKind};
 use crate::flow::{Blueprint, FlowContext, OperatorCode, TaskError, Tasks, UploadBudget};
+use crate::metrics::JobMetrics;
 use crate::model::{Epoch, NodeName, TaskId};
 use crate::plan::{CheckpointSpec, NodeKind};
 
@@ -37,8 +38,14 @@ pub(super) async fn run(job: &Job, options: RunOptions) -> Result<Outcome, Error
     let mut dropped = Dropped { names: &drop_state, at: None };
     // What is changed on the live job holds over its restarts, and ends with the process.
     let settings_now = watch::Sender::new(job.spec.checkpoint.clone());
-    let mut desk =
-        Desk { requests, is_open: true, settings: settings_now, code: job.code.clone(), upgrade: None };
+    let mut desk = Desk {
+        requests,
+        is_open: true,
+        settings: settings_now,
+        code: job.code.clone(),
+        upgrade: None,
+        metrics: Arc::clone(&job.metrics),
+    };
     let mut first = true;
     let mut in_a_row = 0;
     let mut before: Option<Run> = None;
@@ -114,6 +121,7 @@ pub(super) struct Desk {
     pub(super) code: BTreeMap<NodeName, OperatorCode>,
     /// The upgrade that is under way. It outlives the run in which it has swapped.
     pub(super) upgrade: Option<Upgrading>,
+    metrics: Arc<JobMetrics>,
 }
 
 impl Desk {
@@ -174,11 +182,13 @@ impl Desk {
     /// Begins an upgrade, or answers why not.
     pub(super) fn begin_upgrade(&mut self, mut call: Call, now: Duration) {
         let (Request::Upgrade(request), Some(code)) = (&call.request, call.code.take()) else {
-            let (message, help) = ("an upgrade was asked for without code".into(), Some("load the plugin first".into()));
+            let (message, help) =
+                ("an upgrade was asked for without code".into(), Some("load the plugin first".into()));
             return call.answer(Err(Refusal { code: ErrorKind::Usage.exit_code(), message, help }));
         };
         if let Some(upgrade) = &self.upgrade {
-            let message = format!("node {:?} is being upgraded, and one upgrade is made at a time", upgrade.node().as_str());
+            let message =
+                format!("node {:?} is being upgraded, and one upgrade is made at a time", upgrade.node().as_str());
             let help = Some("wait until it is done: `weir status` says how far it is".into());
             return call.answer(Err(Refusal { code: ErrorKind::Job.exit_code(), message, help }));
         }
@@ -197,6 +207,7 @@ impl Desk {
         if let Verdict::GiveUp(reason) = verdict
             && let Some(upgrade) = self.upgrade.take()
         {
+            self.metrics.upgrades_given_up.fetch_add(1, Relaxed);
             upgrade.give_up(&reason);
         }
     }
@@ -204,6 +215,7 @@ impl Desk {
     /// A checkpoint holds the new version.
     pub(super) fn confirm_upgrade(&mut self, epoch: Epoch, now: Duration) {
         if let Some(upgrade) = self.upgrade.take() {
+            self.metrics.upgrades_completed.fetch_add(1, Relaxed);
             let (node, code) = upgrade.confirm(epoch, now);
             self.code.insert(node, code);
         }
@@ -257,6 +269,7 @@ impl Desk {
                     run.note_refused(refused).await?;
                 }
                 if let Some(upgrade) = self.upgrade.take() {
+                    self.metrics.upgrades_taken_back.fetch_add(1, Relaxed);
                     upgrade.taken_back(tip);
                 }
             }

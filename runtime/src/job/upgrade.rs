@@ -176,7 +176,12 @@ pub(super) struct Upgrading {
 
 impl Upgrading {
     /// Begins one, if the new code can take the place of the old. Else `call` is answered.
-    pub(super) fn begin(wish: Upgrade, call: Call, code: &BTreeMap<NodeName, OperatorCode>, now: Duration) -> Option<Self> {
+    pub(super) fn begin(
+        wish: Upgrade,
+        call: Call,
+        code: &BTreeMap<NodeName, OperatorCode>,
+        now: Duration,
+    ) -> Option<Self> {
         let old = match compare(&wish, code) {
             Ok(old) => old,
             Err(refusal) => {
@@ -234,7 +239,12 @@ impl Upgrading {
     }
 
     /// An attempt begins. Gives its orders, which have to be there before the barrier is.
-    pub(super) fn attempt_begins(&mut self, epoch: Epoch, last: bool, handles: &BTreeMap<TaskId, UpgradeHandle>) -> Verdict {
+    pub(super) fn attempt_begins(
+        &mut self,
+        epoch: Epoch,
+        last: bool,
+        handles: &BTreeMap<TaskId, UpgradeHandle>,
+    ) -> Verdict {
         if last && !self.has_swapped() {
             return Verdict::GiveUp("the job ends".into());
         }
@@ -256,9 +266,9 @@ impl Upgrading {
     /// An attempt failed.
     pub(super) fn attempt_failed(&self, epoch: Epoch, reason: &str) -> Verdict {
         match self.phase {
-            Phase::Recording { from } if from == epoch => {
-                Verdict::GiveUp(format!("checkpoint {epoch}, which the new version was to begin with, failed: {reason}"))
-            }
+            Phase::Recording { from } if from == epoch => Verdict::GiveUp(format!(
+                "checkpoint {epoch}, which the new version was to begin with, failed: {reason}"
+            )),
             // A barrier that is on its way comes to its end, and the swap with it: the next complete checkpoint is watched for.
             _ => Verdict::Wait,
         }
@@ -373,7 +383,7 @@ impl Upgrading {
             %confirmed,
             pauses_us = ?report.pauses_us,
             differing_calls = report.compared.differing_calls,
-            "upgraded"
+            "the upgrade is confirmed"
         );
         self.call.answer(Ok(Answer::Upgraded(Box::new(report))));
         (self.wish.node, self.wish.code)

@@ -52,9 +52,7 @@ pub fn sequence(batch: &Batch, row: usize) -> u64 {
 /// Its full snapshots are bases of its key groups, its incremental ones deltas with the keys that changed since the last: a
 /// host that loses a delta and does not ask for a base gets wrong counts back.
 pub fn count() -> OperatorCode {
-    code((&["in"], true), StateKind::Keyed, |task| {
-        Box::new(Count::new(&task, 1, ""))
-    })
+    code((&["in"], true), StateKind::Keyed, |task| Box::new(Count::new(&task, 1, "")))
 }
 
 /// The same in another version: it writes its state in a format of its own and reads that of version 1 as well, and adds `tag` to what it says.

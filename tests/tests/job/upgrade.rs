@@ -118,7 +118,10 @@ async fn upgrades_under_load_lose_repeat_and_reorder_nothing_and_their_epochs_ar
         let report = under_load(&pipeline, &mut fed, control.upgrade(to(code.clone()))).await.unwrap();
         assert!(report.restored < report.swapped && report.swapped < report.confirmed, "{report:?}");
         assert_eq!(report.pauses_us.len(), 2, "{report:?}");
-        assert_eq!((report.to.state_version, &report.to.version), (code.descriptor.state_version, &code.descriptor.version));
+        assert_eq!(
+            (report.to.state_version, &report.to.version),
+            (code.descriptor.state_version, &code.descriptor.version)
+        );
         reports.push(report);
     }
     // The same code again, as for another configuration.
@@ -156,8 +159,12 @@ async fn a_version_that_fails_after_the_swap_is_taken_back_and_refused_in_the_lo
     let (mut running, control) = pipeline.start_asked();
     let mut fed = 0;
     under_load(&pipeline, &mut fed, running.until_at_least(2, "checkpoints", |m| &m.checkpoints)).await;
-    let refusal = under_load(&pipeline, &mut fed, control.upgrade(to(fails_when_asked_for_its_state()))).await.unwrap_err();
-    assert!(refusal.message.contains("taken back") && refusal.message.contains("cannot write its state"), "{refusal:?}");
+    let refusal =
+        under_load(&pipeline, &mut fed, control.upgrade(to(fails_when_asked_for_its_state()))).await.unwrap_err();
+    assert!(
+        refusal.message.contains("taken back") && refusal.message.contains("cannot write its state"),
+        "{refusal:?}"
+    );
     let entries = refused(&pipeline.store(), "t").await.unwrap();
     assert_eq!(entries.len(), 1);
     assert_eq!((entries[0].node.as_str(), entries[0].digest, entries[0].version.as_str()), ("count", [2; 32], "0.2.0"));
@@ -256,7 +263,10 @@ async fn a_version_that_cannot_take_the_state_over_or_fails_beside_the_old_one_c
     for code in [broken(|call| *call == Call::Restore), broken(|call| matches!(call, Call::Process(_)))] {
         let wish = Upgrade { shadow: Some(Duration::from_secs(3600)), ..to(code) };
         let refusal = under_load(&pipeline, &mut fed, control.upgrade(wish)).await.unwrap_err();
-        assert!(refusal.message.contains("count[1]") && refusal.message.contains("a fault of version 2"), "{refusal:?}");
+        assert!(
+            refusal.message.contains("count[1]") && refusal.message.contains("a fault of version 2"),
+            "{refusal:?}"
+        );
     }
     assert_eq!(running.restarts(), 0);
     assert_eq!(refused(&pipeline.store(), "t").await.unwrap(), []);
@@ -324,12 +334,16 @@ async fn an_upgrade_that_does_not_fit_is_refused_with_the_reason_and_changes_not
     let changes: [(&str, Change); 9] = [
         ("has no operator \"nobody\"; its operators are: count, pass", |wish| wish.node = NodeName::new("nobody")),
         ("not possible yet", |wish| wish.canary = Some(1)),
-        ("runs plugin \"native\", and the new one is plugin \"other\"", |wish| wish.code.descriptor.name = "other".into()),
+        ("runs plugin \"native\", and the new one is plugin \"other\"", |wish| {
+            wish.code.descriptor.name = "other".into()
+        }),
         ("input ports differ: \"in\" is \"left\" now", |wish| wish.code.descriptor.inputs[0].name = "left".into()),
         ("\"in\" was keyed and is not keyed now", |wish| wish.code.descriptor.inputs[0].keyed = false),
         ("output ports differ: out are  now", |wish| wish.code.descriptor.outputs.clear()),
         ("an image of its memory", |wish| wish.code.image = Some(1)),
-        ("it keeps state by key, and the new version keeps one state", |wish| wish.code.descriptor.state = StateKind::Whole),
+        ("it keeps state by key, and the new version keeps one state", |wish| {
+            wish.code.descriptor.state = StateKind::Whole
+        }),
         ("its state has version 1, and version 0.2.0 of the plugin reads versions 2 to 2", |wish| {
             wish.code.descriptor.oldest_state_version = 2;
         }),
