@@ -36,7 +36,7 @@ impl Place {
     /// `end` is a rate, or how many records there are.
     fn new(end: &str) -> Self {
         let place = Self(tempfile::tempdir().expect("a folder"));
-        for digit in 1..=5 {
+        for digit in 1..=6 {
             fs::write(place.path().join(format!("v{digit}.wasm")), version(digit)).expect("it can be written");
         }
         place.write(1, end);
@@ -175,7 +175,7 @@ format = "json"
     /// Checks all that is published, record by record. Gives how many records each version had.
     fn check(&self) -> BTreeMap<u64, u64> {
         let mut by_version = BTreeMap::new();
-        // The parts of a subtask follow each other over the epochs.
+        // The parts of a subtask, `part-SUBTASK-NUMBER`, follow each other over the epochs.
         let mut by_part: BTreeMap<String, Vec<(u64, u64)>> = BTreeMap::new();
         for epoch in weir_tests::published(&self.path().join("out")).expect("whole epochs") {
             for (part, bytes) in epoch.parts {
@@ -183,7 +183,7 @@ format = "json"
                     let record: Value = serde_json::from_str(line).expect("a record");
                     let (total, version) = (record["total"].as_u64().unwrap(), record["version"].as_u64().unwrap());
                     *by_version.entry(version).or_default() += 1;
-                    by_part.entry(part.clone()).or_default().push((total, version));
+                    by_part.entry(part.chars().take("part-00000".len()).collect()).or_default().push((total, version));
                 }
             }
         }
@@ -246,7 +246,7 @@ fn an_operator_is_upgraded_while_it_runs_and_bad_versions_leave_no_trace_in_the_
 
     // One that traps after it has taken over is taken back, and the process goes on.
     let said = place.fails(3, &["upgrade", "pipeline.toml", "op", "v3.wasm"]);
-    assert!(said.contains("taken back") && said.contains("version 3 has no state to show"), "{said}");
+    assert!(said.contains("taken back") && said.contains("trapped in snapshot"), "{said}");
     assert_eq!(place.refused(), ["op 3.0.0"]);
     place.more_checkpoints(2);
     assert_eq!(place.status().unwrap()["restarts"], 1);
@@ -287,7 +287,7 @@ fn an_operator_is_upgraded_while_it_runs_and_bad_versions_leave_no_trace_in_the_
     assert_eq!(by_version.keys().copied().collect::<Vec<_>>(), [1, 2], "{by_version:?}");
 }
 
-/// Killed at moments of chance while upgrades are made, to the next version and back to nothing; in the end nothing is lost or repeated.
+/// Killed at moments of chance while upgrades are made, to the next version and back; in the end nothing is lost or repeated.
 #[test]
 fn a_process_that_is_killed_in_any_phase_of_an_upgrade_goes_on_with_the_code_that_its_checkpoint_names() {
     const PHASES: [&str; 4] = ["recording", "restoring", "shadowing", "watched"];
@@ -302,8 +302,10 @@ fn a_process_that_is_killed_in_any_phase_of_an_upgrade_goes_on_with_the_code_tha
         place.write(is, "rate = 10_000");
         let mut running = place.start();
         place.more_checkpoints(1);
-                let shadow = if round % 4 == 2 { "1s" } else { "0s" };
-        let mut asked = place.upgrade_aside(&["v2.wasm", "--shadow", shadow]);
+        // Back and forth: both write the same format.
+        let next = if is == 2 { "v6.wasm" } else { "v2.wasm" };
+        let shadow = if round % 4 == 2 { "1s" } else { "0s" };
+        let mut asked = place.upgrade_aside(&[next, "--shadow", shadow]);
         let wanted = PHASES[round % PHASES.len()];
         let until = Instant::now() + Duration::from_millis(1500);
         let mut phase = "none".to_owned();

@@ -231,7 +231,7 @@ mod tests {
             (said(&[&["a"]]), "2 records of 4 bytes from the old version, 1 of 2"),
             (said(&[&["a", "c"]]), "other content"),
             (said(&[&["b", "a"]]), "other content"),
-            (said(&[&["a", "bb"]]), "1"),
+            (said(&[&["a", "bb"]]), "2 of 5 from the new"),
             (rejects, "as rejected 0 records"),
             (elsewhere, "output port 0"),
         ] {

@@ -33,7 +33,9 @@ use crate::model::{Batch, Epoch, TaskId, TaskInfo, Timestamp};
 use crate::plugin::{IDLE_STEPS_MAX, Operator, OperatorError, Output};
 
 /// What the recorded calls of a subtask may take, in bytes.
-const RECORDED_BYTES_MAX: u64 = 128 << 20;
+const RECORDED_BYTES_MAX: u64 = 256 << 20;
+/// From here on a stage gives way also to a shadow that is not restored yet.
+const RECORDED_BYTES_MANY: u64 = RECORDED_BYTES_MAX / 4;
 /// What is counted for a call beside its batch.
 const CALL_BYTES: u64 = 256;
 /// A shadow that is not further behind has caught up.
@@ -363,7 +365,11 @@ impl Shadow {
             loop {
                 let is_behind = {
                     let state = self.lock();
-                    matches!(state.phase, Phase::Working) && state.lag(self.0.clock.elapsed()) > CAUGHT_UP
+                    match state.phase {
+                        Phase::Working => state.lag(self.0.clock.elapsed()) > CAUGHT_UP,
+                        Phase::Waiting | Phase::Restoring => state.bytes > RECORDED_BYTES_MANY,
+                        Phase::Ready(_) | Phase::Taken | Phase::Failed(_) | Phase::Cancelled => false,
+                    }
                 };
                 if !is_behind {
                     return;

@@ -348,6 +348,7 @@ impl Upgrading {
         }
         let node = self.wish.node.as_str();
         tracing::warn!(node, reason, "the upgrade is given up; the old version goes on");
+        let reason = reason.lines().next().unwrap_or_default();
         let message = format!("node {node:?} was not upgraded: {reason}");
         let help = "the old version goes on, and nothing was lost or repeated; mend the cause and ask again";
         self.call.answer(Err(refusal(ErrorKind::Plugin, message, help)));
@@ -427,6 +428,8 @@ impl Upgrading {
         let from = tip.map_or_else(|| "the beginning".to_owned(), |tip| format!("checkpoint {tip}"));
         let (new, old) = (&self.wish.code.descriptor.version, &self.was.version);
         tracing::warn!(node, new, old, reason, "the upgrade is taken back: the job starts over from {from}");
+        // A backtrace is for the log.
+        let reason = reason.lines().next().unwrap_or_default();
         let message = format!(
             "node {node:?} was upgraded to version {new} and {whose} before a checkpoint was complete: {reason}; it is \
              taken back, and the job starts over from {from} with version {old}"

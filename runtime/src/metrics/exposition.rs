@@ -266,6 +266,7 @@ mod tests {
         metrics.node(&NodeName::new("count")).advance(1_500_000);
         NodeMetrics::add(&metrics.node(&NodeName::new("count")).records_in, 7);
         metrics.node(&NodeName::new("count")).barrier_held.note(Duration::from_micros(1));
+        metrics.node(&NodeName::new("count")).upgrade_pause.note(Duration::from_micros(1));
         let checkpoint = &metrics.checkpoint;
         checkpoint.took(Phase::Total, Duration::from_millis(20));
         checkpoint.failed(FailureReason::Timeout);

@@ -1,7 +1,7 @@
 //! Counts all records that come in, in versions whose states are of different formats: version 1 keeps eight bytes, the others a text, and
 //! read both. Each record that goes out says the version and the count so far.
 //!
-//! Version 3 traps when it is asked for its state, version 4 does not take any back, and version 5 is slow.
+//! Version 3 traps when it is asked for its state, version 4 does not take any back, and version 5 is slow. Others do as version 2 does.
 
 use std::cell::Cell;
 
