@@ -6,6 +6,7 @@
 mod job;
 mod native;
 mod pass;
+pub mod upgrade;
 pub mod w4;
 
 pub use job::{Measured, guest, run, task};

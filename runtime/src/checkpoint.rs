@@ -76,6 +76,7 @@ mod packer;
 mod publish;
 mod read;
 mod recover;
+mod refused;
 mod savepoint;
 mod segment;
 mod series;
@@ -105,6 +106,7 @@ pub use packer::{PACK_BYTES, SnapshotPacker, Written};
 pub use publish::{CommitPermit, Run};
 pub use read::{SegmentReader, move_chunks, read_segments};
 pub use recover::{Begun, Restorable, Start, begin, give_up, histories, look_for, open_tip};
+pub use refused::{Refused, refused};
 pub(crate) use savepoint::pin;
 pub use savepoint::{
     Freed, Savepoint, check_savepoint_name, create_savepoint, delete_savepoint, find_savepoint, list_savepoints,

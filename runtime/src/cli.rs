@@ -27,6 +27,7 @@ mod sink;
 mod socket;
 mod start_from;
 mod txn;
+mod upgrade;
 
 pub use output::start_logging;
 pub use serve::LogFormat;
@@ -86,6 +87,8 @@ enum Command {
     Status(control::StatusArgs),
     /// Stop a running job with a last checkpoint, here or on a server
     Stop(control::StopArgs),
+    /// Put another version of an operator, or another configuration of it, in place of the one that runs
+    Upgrade(upgrade::UpgradeArgs),
     /// Look at, finish or give up what a stopped job has prepared and not committed
     #[command(subcommand)]
     Txn(txn::TxnCommand),
@@ -149,6 +152,7 @@ impl Cli {
             Command::Delete(args) => args.run(),
             Command::Status(args) => args.run(),
             Command::Stop(args) => args.run(),
+            Command::Upgrade(args) => args.run(),
             Command::Txn(command) => command.run(),
             Command::Sink(command) => command.run(),
             Command::CompilePlugin(args) => args.run(),

@@ -24,6 +24,7 @@ use tracing::Instrument as _;
 
 mod budget;
 mod channel;
+mod compare;
 mod context;
 mod dead_letter;
 mod error;
@@ -34,6 +35,7 @@ mod pace;
 mod report;
 mod rescale;
 pub mod schedule;
+mod shadow;
 mod sink;
 mod snapshot;
 mod source;
@@ -43,12 +45,14 @@ mod upload;
 
 pub use budget::UploadBudget;
 pub use channel::{Closed, Receiver, Sender, channel};
+pub use compare::{Compared, PortCompared};
 pub use context::{FlowContext, Seen, Tap};
 pub use error::TaskError;
 pub use exchange::{Exchange, KeyFault, Keying};
 pub use inbox::{Action, Inbox, InboxFault, InboxState, Incoming, InputState};
 pub use report::{CutTimings, Event, Progress};
 pub use rescale::{Carried, carry_over};
+pub use shadow::{CAUGHT_UP, Shadow, ShadowPhase, ShadowStatus, ShadowTask, UpgradeHandle};
 pub use stage::OperatorCall;
 
 use crate::account::Account;
@@ -151,6 +155,9 @@ impl Replayed<'_> {
     }
 }
 
+/// A subtask, and if it is one of an operator, the way to upgrade it.
+type Opened = (Stage, Option<UpgradeHandle>);
+
 /// The tasks of a job, not started yet.
 pub struct Tasks {
     /// Each task with the subtask at its head.
@@ -159,6 +166,8 @@ pub struct Tasks {
     pub barriers: Vec<mpsc::UnboundedSender<Barrier>>,
     /// Every subtask that reports each epoch: fixed before the first barrier.
     pub participants: Vec<TaskId>,
+    /// To each subtask of an operator: how it gets its next version.
+    pub upgrades: BTreeMap<TaskId, UpgradeHandle>,
 }
 
 impl std::fmt::Debug for Tasks {
@@ -175,8 +184,12 @@ impl Blueprint<'_> {
     /// If one cannot be opened, or if the checkpoint does not fit it.
     pub async fn build(&self) -> Result<Tasks, TaskError> {
         let mut wires = Wires::new(self);
-        let mut stages = self.open_stages().await?;
-        let mut tasks = Tasks { tasks: Vec::new(), barriers: Vec::new(), participants: Vec::new() };
+        let (mut stages, mut upgrades) = (BTreeMap::new(), BTreeMap::new());
+        for (place, (stage, upgrade)) in self.open_stages().await? {
+            upgrades.extend(upgrade.map(|upgrade| (stage.task.clone(), upgrade)));
+            stages.insert(place, stage);
+        }
+        let mut tasks = Tasks { tasks: Vec::new(), barriers: Vec::new(), participants: Vec::new(), upgrades };
         for (node, planned) in self.plan.nodes.iter().enumerate() {
             for subtask in 0..planned.parallelism {
                 tasks.participants.push(TaskId { node: planned.name.clone(), subtask });
@@ -192,7 +205,7 @@ impl Blueprint<'_> {
     }
 
     /// Every subtask of every node, opened and restored: what takes long, several at once.
-    async fn open_stages(&self) -> Result<BTreeMap<(usize, u32), Stage>, TaskError> {
+    async fn open_stages(&self) -> Result<BTreeMap<(usize, u32), Opened>, TaskError> {
         let nodes = self.plan.nodes.iter().enumerate();
         let all: Vec<_> = nodes.flat_map(|(node, planned)| (0..planned.parallelism).map(move |s| (node, s))).collect();
         futures::stream::iter(all)
@@ -276,7 +289,7 @@ impl Blueprint<'_> {
         Ok(())
     }
 
-    async fn open_stage(&self, node: usize, subtask: u32) -> Result<Stage, TaskError> {
+    async fn open_stage(&self, node: usize, subtask: u32) -> Result<Opened, TaskError> {
         let planned = &self.plan.nodes[node];
         let task = TaskId { node: planned.name.clone(), subtask };
         let entry = self.entry(node, subtask)?;
@@ -290,10 +303,13 @@ impl Blueprint<'_> {
             (wake_at, host) = restored.map_err(|reason| TaskError::Restore { task: task.clone(), reason })?;
         }
         let records = entry.map_or(0, |(_, entry)| entry.records);
+        let mut upgrade = None;
         let (body, on_reject) = match planned.kind {
             NodeKind::Source(index) => (Body::Source, self.spec.sources[index].on_error),
             NodeKind::Operator(index) => {
-                let operator = self.open_operator(&task, planned.parallelism, entry, (wake_at, host), records).await?;
+                let opened = self.open_operator(&task, planned.parallelism, entry, (wake_at, host), records).await?;
+                let (operator, handle) = opened;
+                upgrade = Some(handle);
                 (Body::Operator(Box::new(operator)), self.spec.operators[index].on_reject)
             }
             NodeKind::Sink(index) => {
@@ -313,7 +329,8 @@ impl Blueprint<'_> {
             None => Course::default(),
         };
         let (outputs, aligning_since) = (Vec::new(), None);
-        Ok(Stage { task, inbox, input_names, body, outputs, metrics, on_reject, course, aligning_since })
+        let stage = Stage { task, inbox, input_names, body, outputs, metrics, on_reject, course, aligning_since };
+        Ok((stage, upgrade))
     }
 
     async fn open_operator(
@@ -323,7 +340,7 @@ impl Blueprint<'_> {
         entry: Option<(&NodeEntry, &SubtaskEntry)>,
         (wake_at, host): (Option<i64>, HostCut),
         records: u64,
-    ) -> Result<OperatorStage, TaskError> {
+    ) -> Result<(OperatorStage, UpgradeHandle), TaskError> {
         let refuse = |reason: String| TaskError::Restore { task: task.clone(), reason };
         let code = self
             .code
@@ -356,7 +373,7 @@ impl Blueprint<'_> {
         // A task of its own: restoring is work for a core, and each subtask may have one.
         let mut opening = JoinSet::new();
         let store = self.replay.as_ref().map_or(&self.context.store, |replay| replay.store).clone();
-        let restored = open_and_restore(Arc::clone(&code.open), (task.clone(), info), host, store, state);
+        let restored = open_and_restore(Arc::clone(&code.open), (task.clone(), info.clone()), host, store, state);
         opening.spawn(Account::run_under(self.context.account.clone(), restored).in_current_span());
         let (mut operator, holdings) = match opening.join_next().await {
             Some(Ok(opened)) => opened?,
@@ -370,7 +387,16 @@ impl Blueprint<'_> {
         // Without segments to add to, the next snapshot is full.
         let holdings = if self.full.contains(&task.node) { Holdings::default() } else { holdings };
         let holdings = (code.descriptor.state != StateKind::Stateless).then_some(holdings);
-        Ok(OperatorStage::new(operator, (&self.context, task), holdings, wake_at, records))
+        let (orders, ordered) = mpsc::unbounded_channel();
+        let upgrade = UpgradeHandle {
+            info,
+            task: task.clone(),
+            orders,
+            clock: self.context.clock.clone(),
+            store: self.context.store.clone(),
+        };
+        let operator = OperatorStage::new(operator, (&self.context, task), holdings, (wake_at, records), ordered);
+        Ok((operator, upgrade))
     }
 
     /// What the checkpoint holds for a subtask; nothing for a node that was added since.

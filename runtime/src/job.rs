@@ -8,7 +8,7 @@
 //!                              └───► superseded        a newer run has claimed the job
 //! ```
 //!
-//! `replay` does a past epoch again and `verdict` compares what comes of it, beside whatever runs.
+//! `upgrade` replaces an operator of a running job by its next version. `replay` does a past epoch again and `verdict` compares what comes of it, beside whatever runs.
 //!
 //! `supervisor` walks through these states, `coordinator` is the hub of the ring while a job runs, and `commit` makes sinks publish
 //! what a manifest names. All three ask the log what happened; none remembers it across a restart. `compat` decides, without
@@ -28,11 +28,13 @@ mod replay;
 mod slow;
 mod supervisor;
 mod transactions;
+mod upgrade;
 mod verdict;
 
 pub use transactions::{Transaction, Transactions, abort_open, commit_open, open_transactions};
 
 pub use replay::{Pair, replay_pair};
+pub use upgrade::{CodeVersion, Upgrade, UpgradeReport, UpgradeRequest, UpgradeStatus};
 pub use verdict::{Detail, Difference, Granted, Verdict};
 
 pub use compat::{Facts, Fate, Fit, NodeFit, fit};
@@ -70,7 +72,7 @@ pub struct Job {
     pub spec: PipelineSpec,
     /// Nodes and edges.
     pub plan: Plan,
-    /// The code of each operator.
+    /// The code of each operator, as the job begins: [`Control::upgrade`] replaces it while it runs.
     pub code: BTreeMap<NodeName, OperatorCode>,
     /// The pipeline file as it stands, for the record.
     pub text: String,
@@ -115,7 +117,18 @@ impl Job {
     /// How a checkpoint fits this job: what becomes of each node's state if it starts from it. `open`: not all of its output is
     /// known to be published.
     pub fn fit(&self, manifest: &Manifest, open: bool, drop_state: &BTreeSet<NodeName>) -> Fit {
-        let Self { plan, code, spec, .. } = self;
+        self.fit_with(&self.code, manifest, open, drop_state)
+    }
+
+    /// The same with other code: operators may have been upgraded since the job was made.
+    fn fit_with(
+        &self,
+        code: &BTreeMap<NodeName, OperatorCode>,
+        manifest: &Manifest,
+        open: bool,
+        drop_state: &BTreeSet<NodeName>,
+    ) -> Fit {
+        let Self { plan, spec, .. } = self;
         fit(&Facts { manifest, open, plan, key_groups: spec.key_groups, code, drop_state })
     }
 }

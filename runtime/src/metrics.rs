@@ -60,6 +60,8 @@ pub struct NodeMetrics {
     pub recycled: AtomicU64,
     /// From the moment at which a subtask had the barrier from all its inputs until it had sent it on.
     pub barrier_held: Durations,
+    /// How long subtasks stood still because a new version of their operator took over.
+    pub upgrade_pause: Durations,
     /// The newest watermark that a subtask has seen.
     watermark: AtomicI64,
 }
@@ -75,6 +77,7 @@ impl Default for NodeMetrics {
             retries: AtomicU64::new(0),
             recycled: AtomicU64::new(0),
             barrier_held: Durations::default(),
+            upgrade_pause: Durations::default(),
             watermark: AtomicI64::new(NO_TIME),
         }
     }
@@ -167,6 +170,12 @@ pub struct JobMetrics {
     pub state_bytes: AtomicU64,
     /// How often the job was restarted.
     pub restarts: AtomicU64,
+    /// Upgrades that a checkpoint holds.
+    pub upgrades_completed: AtomicU64,
+    /// Upgrades that were given up before the new version took over.
+    pub upgrades_given_up: AtomicU64,
+    /// Upgrades after which the job started over with the old version.
+    pub upgrades_taken_back: AtomicU64,
 }
 
 impl JobMetrics {

@@ -24,7 +24,7 @@ use weir::checkpoint::{EntryKind, Manifest, Start, Store, history, read_manifest
 use weir::clock::Clock;
 use weir::error::Error;
 use weir::flow::OperatorCode;
-use weir::job::{Job, Outcome, Pair, Verdict};
+use weir::job::{Control, Job, Outcome, Pair, RunOptions, Verdict};
 use weir::metrics::JobMetrics;
 use weir::model::{Epoch, NodeName};
 use weir::plan::{Plan, parse};
@@ -124,6 +124,24 @@ impl Pipeline {
         let stopped = stop.subscribe();
         let handle = tokio::spawn(async move { job.run(Start::Resume, stopped).await });
         Running { handle, stop, metrics }
+    }
+
+    /// Starts it in the background with a way to ask it something.
+    ///
+    /// # Panics
+    ///
+    /// If its text or its plan is wrong.
+    pub fn start_asked(&self) -> (Running, Control) {
+        let job = self.job();
+        let metrics = Arc::clone(&job.metrics);
+        let stop = watch::Sender::new(false);
+        let stopped = stop.subscribe();
+        let (control, requests) = Control::channel();
+        let handle = tokio::spawn(async move {
+            let drop_state = BTreeSet::new();
+            job.run_with(RunOptions { start: Start::Resume, drop_state, stop: stopped, requests }).await
+        });
+        (Running { handle, stop, metrics }, control)
     }
 
     /// The job, as its text and its code are now.

@@ -11,4 +11,5 @@ mod job {
     mod replay;
     mod snapshots;
     mod store;
+    mod upgrade;
 }

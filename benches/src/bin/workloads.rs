@@ -16,10 +16,14 @@ use serde::Serialize;
 use weir::clock::Clock;
 use weir::model::NodeName;
 use weir_bench_map::Map;
+use weir_benches::upgrade;
 use weir_benches::w4::{self, Phase, Setting};
 use weir_benches::{Measured, Pass, guest, native, run};
 use weir_count::Count;
 use weir_window::Window;
+
+/// Keys of the operator that is upgraded: 100 MB of state.
+const UPGRADE_KEYS: u64 = 1_000_000;
 
 /// Run W1, W2 and W3 and compare guests with native code; with `--w4`, measure checkpoints of a large state
 #[derive(Debug, Parser)]
@@ -36,6 +40,12 @@ struct Args {
     /// Only W4: checkpoints of 10,000,000 keys with 100 bytes each
     #[arg(long)]
     w4: bool,
+    /// Only hot upgrades under load: of an operator with 1,000,000 keys of 100 bytes each
+    #[arg(long)]
+    upgrade: bool,
+    /// How many of them
+    #[arg(long, default_value_t = 40)]
+    upgrades: usize,
     /// Of W4
     #[arg(long, default_value_t = 10_000_000)]
     keys: u64,
@@ -236,6 +246,10 @@ fn main() -> ExitCode {
         measure_w4(&args);
         return ExitCode::SUCCESS;
     }
+    if args.upgrade {
+        measure_upgrades(&args);
+        return ExitCode::SUCCESS;
+    }
     if let (Some(workload), Some(kind)) = (args.one, args.kind) {
         let components = args.components.expect("the parent names the folder of the components");
         let measured = one(workload, kind, workload.scaled(args.records), &components);
@@ -353,6 +367,19 @@ fn measure_w4(args: &Args) {
         println!("{}", serde_json::to_string_pretty(&summary).expect("numbers"));
     } else {
         summary.print();
+    }
+}
+
+fn measure_upgrades(args: &Args) {
+    let temporary = tempfile::tempdir().expect("a folder");
+    let folder = args.folder.as_deref().unwrap_or(temporary.path());
+    let component = weir_benches::component(&weir_benches::root().join("benches/guests/state"));
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    let summaries = runtime.block_on(upgrade::measure(folder, &component, UPGRADE_KEYS, args.upgrades));
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&summaries).expect("numbers"));
+    } else {
+        upgrade::print(&summaries);
     }
 }
 

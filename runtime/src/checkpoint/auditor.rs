@@ -324,7 +324,7 @@ impl<C: Content> Books<C> {
             return None;
         }
         let is_under_way = history.packs_since.contains(&actor);
-        let last = history.entries.iter().rev().find(|entry| !matches!(entry.body, Body::Void))?;
+        let last = history.entries.iter().rev().find(|entry| !matches!(entry.body, Body::Void | Body::Refused(_)))?;
         let Body::Checkpoint(manifest) = &last.body else {
             return Some(if is_under_way { "died before the manifest" } else { "died after its claim" });
         };
@@ -391,7 +391,7 @@ impl<C: Content> Books<C> {
                 );
                 let mut after = history.entries.iter().filter(|entry| entry.seq > b);
                 ensure!(
-                    after.any(|entry| !matches!(entry.body, Body::Void)),
+                    after.any(|entry| !matches!(entry.body, Body::Void | Body::Refused(_))),
                     "I9: the boundary {b} covers the restore point"
                 );
                 history.boundary = history.boundary.max(b);
@@ -471,7 +471,7 @@ impl<C: Content> Books<C> {
                 self.claim(objects, id, claim, actor)?;
             }
             Body::Checkpoint(manifest) => self.checkpoint(objects, id, &entry, manifest)?,
-            Body::Void => {}
+            Body::Void | Body::Refused(_) => {}
         }
         let history = self.histories.entry(id).or_default();
         history.entries.push(entry);

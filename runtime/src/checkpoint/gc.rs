@@ -137,7 +137,7 @@ impl<'a> View<'a> {
             // A writer is fenced by a later claim, so the last entry is of the newest.
             let generation = *newest.get_or_insert(entry.generation);
             let (tip, committed) = match entry.body {
-                Body::Void => continue,
+                Body::Void | Body::Refused(_) => continue,
                 Body::Checkpoint(manifest) => (Some(manifest.epoch), false),
                 Body::Claim(Claim { base, .. }) => match base {
                     Some(base) => (Some(base.manifest.epoch), base.committed),

@@ -25,6 +25,15 @@ pub enum EntryKind {
     Checkpoint,
     /// Nothing.
     Void,
+    /// Code that had taken over an operator was taken back.
+    Refused {
+        /// The operator.
+        node: String,
+        /// The version of the code.
+        version: String,
+        /// Why.
+        reason: String,
+    },
     /// It cannot be read.
     Damaged {
         /// Why.
@@ -91,6 +100,11 @@ async fn entries_in(store: &JobStore, span: Span) -> Result<Option<Vec<EntrySumm
                 summary.generation = Some(entry.generation);
                 match entry.body {
                     Body::Void => {}
+                    Body::Refused(refused) => {
+                        summary.created_at = Some(refused.created_at);
+                        let (node, version) = (refused.node.to_string(), refused.version);
+                        summary.kind = EntryKind::Refused { node, version, reason: refused.reason };
+                    }
                     Body::Claim(claim) => {
                         summary.kind = EntryKind::Claim { base: claim.base.map(|base| base.manifest.epoch) };
                         summary.created_at = Some(claim.created_at);

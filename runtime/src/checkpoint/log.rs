@@ -17,6 +17,7 @@ use super::envelope::{self, Magic};
 use super::error::CheckpointError;
 use super::manifest::Manifest;
 use super::objects::{JobStore, OBJECT_BYTES_MAX, Store, numbers};
+use super::refused::Refused;
 use crate::model::{Epoch, Generation, JobId, Timestamp};
 
 const ENTRY: Magic = Magic(b"weirlog\0");
@@ -46,6 +47,8 @@ pub(crate) enum Body {
     Claim(Claim),
     Checkpoint(Box<Manifest>),
     Void,
+    /// Passed over, whatever is looked for: see [`Refused`].
+    Refused(Box<Refused>),
 }
 
 /// A run begins.
@@ -71,7 +74,7 @@ impl Body {
         match self {
             Self::Claim(_) => EntryFact::Claim,
             Self::Checkpoint(_) => EntryFact::Checkpoint,
-            Self::Void => EntryFact::Void,
+            Self::Void | Self::Refused(_) => EntryFact::Void,
         }
     }
 }

@@ -350,6 +350,11 @@ impl Run {
         }
     }
 
+    /// Its last entry in the log is this one.
+    pub(super) fn note_seq(&mut self, seq: u64) {
+        self.last_seq = seq;
+    }
+
     /// Its last entry in the log.
     pub(crate) fn last_seq(&self) -> u64 {
         self.last_seq

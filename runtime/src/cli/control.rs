@@ -94,7 +94,7 @@ impl Target {
         find(&self.key()).await
     }
 
-    async fn must_run(&self) -> Result<Found, Error> {
+    pub(super) async fn must_run(&self) -> Result<Found, Error> {
         self.running().await?.ok_or_else(|| {
             Error::new(ErrorKind::Usage, format!("job {:?} does not run here", self.job))
                 .help("start it with `weir run`; only its owner can ask it, on the machine that runs it")
@@ -236,7 +236,11 @@ fn show(status: &Status) -> Result<(), Error> {
         count(status.restarts)
     ));
     let settings: Vec<String> = status.settings.iter().map(|(name, value)| format!("{name} {value}")).collect();
-    text.push_str(&format!("settings: {}\n\n", settings.join(", ")));
+    text.push_str(&format!("settings: {}\n", settings.join(", ")));
+    if let Some(upgrade) = &status.upgrade {
+        text.push_str(&super::upgrade::line(upgrade));
+    }
+    text.push('\n');
     let mut table = Table::new(&["node", ">records in", ">out", "watermark"]);
     for node in &status.nodes {
         table.row(vec![
@@ -250,13 +254,13 @@ fn show(status: &Status) -> Result<(), Error> {
     print(text)
 }
 
-fn unexpected(answer: &Answer) -> Error {
+pub(super) fn unexpected(answer: &Answer) -> Error {
     Error::new(ErrorKind::Job, format!("the job answered something else than it was asked: {answer:?}"))
         .help("use the same version of weir as the process that runs the job")
 }
 
 /// Prints an answer, or the text for it.
-fn say(json: bool, answer: &Answer, text: impl FnOnce() -> Result<String, Error>) -> Result<(), Error> {
+pub(super) fn say(json: bool, answer: &Answer, text: impl FnOnce() -> Result<String, Error>) -> Result<(), Error> {
     if json { print_json(answer) } else { print(text()?) }
 }
 

@@ -385,7 +385,7 @@ impl Dev {
         let (stopper, stop) = channel::channel(false);
         let (control, requests) = Control::channel();
         let place = job.spec.checkpoint.place();
-        let server = Server::start(&JobKey::new(&place, &job.spec.dir, &job.spec.name), control.clone()).await;
+        let server = Server::start(&JobKey::new(&place, &job.spec.dir, &job.spec.name), control.clone(), None).await;
         let progress = Progress::new(&job.plan, &job.metrics, &job.clock);
         let clock = self.clock.clone();
         let is_shown = !self.args.quiet;

@@ -177,6 +177,9 @@ impl From<&EntrySummary> for Row {
             EntryKind::Checkpoint if entry.finished => ("checkpoint", "the job finished".to_owned()),
             EntryKind::Checkpoint => ("checkpoint", String::new()),
             EntryKind::Void => ("void", String::new()),
+            EntryKind::Refused { node, version, reason } => {
+                ("refused", format!("version {version} of node {node} was taken back: {reason}"))
+            }
             EntryKind::Damaged { fault } => ("damaged", fault.clone()),
         };
         Self {

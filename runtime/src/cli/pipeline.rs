@@ -11,7 +11,7 @@ use crate::checkpoint::Store;
 use crate::error::{Error, ErrorKind};
 use crate::flow::OperatorCode;
 use crate::model::{Descriptor, NodeName};
-use crate::plan::{Diagnostics, Grants, Guarantees, PipelineSpec, Plan, PluginRef, guarantees, parse};
+use crate::plan::{Diagnostics, Grants, Guarantees, OperatorSpec, PipelineSpec, Plan, PluginRef, guarantees, parse};
 use crate::plugin::compile::Compiler;
 use crate::plugin::registry::{Found, PluginFolders};
 use crate::plugin::{HostOptions, PluginHost};
@@ -121,13 +121,17 @@ impl Pipeline {
     pub(super) fn code(&self) -> BTreeMap<NodeName, OperatorCode> {
         let operators = self.spec.operators.iter().filter_map(|operator| {
             let found = self.plugins.get(&operator.name)?;
-            let values = environment(&operator.name, &operator.grants);
-            let plugin = found.plugin.clone().with_grants(operator.grants.clone()).with_environment(values);
-            let code = OperatorCode::of(&plugin, operator);
-            Some((operator.name.clone(), code))
+            Some((operator.name.clone(), code_of(operator, found)))
         });
         operators.collect()
     }
+}
+
+/// The code of an operator that runs this plugin, ready to be opened.
+pub(super) fn code_of(operator: &OperatorSpec, found: &Found) -> OperatorCode {
+    let values = environment(&operator.name, &operator.grants);
+    let plugin = found.plugin.clone().with_grants(operator.grants.clone()).with_environment(values);
+    OperatorCode::of(&plugin, operator)
 }
 
 /// The values of the variables that an operator is granted, from the environment of this program.
@@ -151,7 +155,7 @@ fn snapshot_code(plugins: &BTreeMap<NodeName, Found>) -> BTreeMap<NodeName, bool
 }
 
 /// A plugin of the store, by the digest that the pipeline names.
-async fn fetch(store: Result<Store, Error>, digest: &str) -> Result<Option<Vec<u8>>, String> {
+pub(super) async fn fetch(store: Result<Store, Error>, digest: &str) -> Result<Option<Vec<u8>>, String> {
     let store = store.map_err(|e| e.chain())?;
     let hash = blake3::Hash::from_hex(digest).map_err(|e| format!("digest {digest:?} is not one: {e}"))?;
     let bytes = store.get_plugin(*hash.as_bytes()).await.map_err(|e| e.to_string())?;

@@ -15,6 +15,7 @@ use super::pipeline::{Pipeline, PipelineFault, open_store};
 use super::progress::Progress;
 use super::socket::{JobKey, Server};
 use super::start_from::{FromArgs, Origin, StateReport};
+use super::upgrade::Loader;
 use crate::checkpoint::{Start, Store, check_import, import, look_for};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
@@ -66,7 +67,7 @@ impl RunArgs {
         }
         let drop_state = self.from.drop_state();
         let metrics = Arc::new(JobMetrics::new(pipeline.plan.nodes.iter().map(|node| node.name.clone())));
-        let code = pipeline.code();
+        let (code, loader) = (pipeline.code(), Loader::new(&pipeline, &store));
         let clock = Clock::system();
         let job = Job { spec: pipeline.spec, plan: pipeline.plan, code, text: pipeline.text, store, clock, metrics };
         let start = match from {
@@ -105,7 +106,7 @@ impl RunArgs {
         let (stopper, stop) = watch::channel(false);
         let (control, requests) = Control::channel();
         let key = JobKey::new(&job.spec.checkpoint.place(), &job.spec.dir, &job.spec.name);
-        let server = Server::start(&key, control).await;
+        let server = Server::start(&key, control, Some(loader)).await;
         let run = job.run_with(RunOptions { start, drop_state, stop, requests });
         tokio::pin!(run);
         let mut asked = 0;

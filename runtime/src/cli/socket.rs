@@ -19,6 +19,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
+use super::upgrade::Loader;
 use crate::error::{Error, ErrorKind};
 use crate::job::{Answer, Control, Refusal, Request, Status};
 
@@ -124,8 +125,10 @@ pub(super) struct Server {
 
 impl Server {
     /// Listens for a job. That it cannot is no reason not to run.
-    pub(super) async fn start(key: &JobKey, control: Control) -> Option<Self> {
-        match Self::listen(key, control).await {
+    ///
+    /// `loader` loads what upgrades name; without one they are refused.
+    pub(super) async fn start(key: &JobKey, control: Control, loader: Option<Loader>) -> Option<Self> {
+        match Self::listen(key, Front { control, loader: loader.map(Arc::new) }).await {
             Ok(server) => Some(server),
             Err(error) => {
                 tracing::warn!(%error, "this run cannot be asked: no socket for it");
@@ -134,7 +137,7 @@ impl Server {
         }
     }
 
-    async fn listen(key: &JobKey, control: Control) -> io::Result<Self> {
+    async fn listen(key: &JobKey, front: Front) -> io::Result<Self> {
         for stale in sockets(key)? {
             // It answers to nobody: what a dead process left.
             let _ = connect(&stale).await;
@@ -153,7 +156,7 @@ impl Server {
             return Err(e);
         }
         let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        let accepting = tokio::spawn(accept(listener, control, Arc::clone(&connections)));
+        let accepting = tokio::spawn(accept(listener, front, Arc::clone(&connections)));
         Ok(Self { path, accepting, connections })
     }
 
@@ -172,14 +175,35 @@ impl Drop for Server {
     }
 }
 
-async fn accept(listener: UnixListener, control: Control, connections: Arc<Semaphore>) {
+/// Who answers requests.
+#[derive(Clone)]
+struct Front {
+    control: Control,
+    loader: Option<Arc<Loader>>,
+}
+
+impl Front {
+    async fn answer(&self, request: Request) -> Result<Answer, Refusal> {
+        match (request, &self.loader) {
+            (Request::Upgrade(wish), Some(loader)) => loader.upgrade(&self.control, wish).await,
+            (Request::Upgrade(_), None) => Err(Refusal {
+                code: ErrorKind::Usage.exit_code(),
+                message: "this process takes no upgrades".into(),
+                help: Some("`weir dev` replaces plugins by itself; run the pipeline with `weir run`".into()),
+            }),
+            (request, _) => self.control.ask(request).await,
+        }
+    }
+}
+
+async fn accept(listener: UnixListener, front: Front, connections: Arc<Semaphore>) {
     loop {
         let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
-                let control = control.clone();
+                let front = front.clone();
                 tokio::spawn(async move {
-                    if let Err(error) = serve(stream, &control).await {
+                    if let Err(error) = serve(stream, &front).await {
                         tracing::debug!(%error, "a request was not answered");
                     }
                     drop(permit);
@@ -195,14 +219,14 @@ async fn accept(listener: UnixListener, control: Control, connections: Arc<Semap
 }
 
 /// One request, one answer.
-async fn serve(stream: UnixStream, control: &Control) -> io::Result<()> {
+async fn serve(stream: UnixStream, front: &Front) -> io::Result<()> {
     let (reader, mut writer) = stream.into_split();
     let mut reader = BufReader::new(reader.take(REQUEST_BYTES_MAX));
     let mut line = String::new();
     tokio::time::timeout(PATIENCE, reader.read_line(&mut line)).await.map_err(|_| io::ErrorKind::TimedOut)??;
     let answer = match parse(&line) {
         // Whoever asked may have gone when the answer comes: writing it fails then, and that is all.
-        Ok(request) => control.ask(request).await,
+        Ok(request) => front.answer(request).await,
         Err(refusal) => Err(refusal),
     };
     let line = match answer {
@@ -372,6 +396,7 @@ mod tests {
                 failed: 0,
                 restarts: 0,
                 settings: Vec::new(),
+                upgrade: None,
                 nodes: Vec::new(),
             };
             let _ = call.answer.send(Ok(Answer::Status(Box::new(status))));
@@ -386,7 +411,7 @@ mod tests {
         for generation in [7, 9, 8] {
             let (control, requests) = Control::channel();
             tokio::spawn(answering(requests, generation));
-            servers.push(Server::start(&key, control).await.expect("a socket"));
+            servers.push(Server::start(&key, control, None).await.expect("a socket"));
         }
         let found = find(&key).await.expect("it can be looked").expect("it runs");
         assert_eq!(found.status.generation, Some(9));
@@ -408,7 +433,7 @@ mod tests {
         assert!(stale.exists());
         let (control, requests) = Control::channel();
         tokio::spawn(answering(requests, 1));
-        let server = Server::start(&key, control).await.expect("a socket");
+        let server = Server::start(&key, control, None).await.expect("a socket");
         assert!(!stale.exists());
         assert_eq!(std::fs::metadata(&server.path).expect("it is there").permissions().mode() & 0o777, 0o600);
 

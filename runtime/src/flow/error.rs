@@ -90,6 +90,14 @@ pub enum TaskError {
         /// What is different.
         reason: String,
     },
+    /// Its next version did not take over where it was to.
+    #[error("{task} was not upgraded: {reason}")]
+    Upgrade {
+        /// Which subtask.
+        task: TaskId,
+        /// Why.
+        reason: String,
+    },
     /// What a checkpoint holds for this task does not fit it.
     #[error("{task} cannot be restored: {reason}")]
     Restore {
@@ -142,6 +150,23 @@ impl TaskError {
         }
     }
 
+    /// The subtask that it is about, if it is about one.
+    pub fn task(&self) -> Option<&TaskId> {
+        match self {
+            Self::Closed => None,
+            Self::Operator { task, .. }
+            | Self::Connector { task, .. }
+            | Self::Inbox { task, .. }
+            | Self::Key { task, .. }
+            | Self::Rejected { task, .. }
+            | Self::Panic { task, .. }
+            | Self::Unread { task, .. }
+            | Self::Diverged { task, .. }
+            | Self::Upgrade { task, .. }
+            | Self::Restore { task, .. } => Some(task),
+        }
+    }
+
     /// Whether starting over from the last checkpoint may help. The same record would fail in the same way, and what
     /// a person has to change is not changed by waiting.
     pub fn may_pass(&self) -> bool {
@@ -151,7 +176,7 @@ impl TaskError {
                 !(*opening && matches!(**source, OperatorError::Invalid(_) | OperatorError::Unfit(_)))
             }
             Self::Connector { source, .. } => source.kind == ConnectorErrorKind::Transient,
-            Self::Closed | Self::Inbox { .. } | Self::Panic { .. } | Self::Unread { .. } => true,
+            Self::Closed | Self::Inbox { .. } | Self::Panic { .. } | Self::Unread { .. } | Self::Upgrade { .. } => true,
             Self::Key { .. } | Self::Rejected { .. } | Self::Restore { .. } | Self::Diverged { .. } => false,
         }
     }
@@ -164,7 +189,9 @@ impl From<TaskError> for Error {
             _ => error.to_string(),
         };
         let (kind, help) = match &error {
-            TaskError::Closed | TaskError::Inbox { .. } | TaskError::Panic { .. } => (ErrorKind::Job, None),
+            TaskError::Closed | TaskError::Inbox { .. } | TaskError::Panic { .. } | TaskError::Upgrade { .. } => {
+                (ErrorKind::Job, None)
+            }
             TaskError::Operator { source, .. } => (ErrorKind::Job, remedy(source)),
             TaskError::Connector { source, .. } => {
                 let kind = match source.kind {

@@ -41,7 +41,7 @@ pub(super) struct Snapshots {
     begun: u64,
     /// The one that is being written.
     open: Option<Open>,
-    /// The last one was given up half way.
+    /// The last one was given up half way, or what is stored is of no use to the operator.
     is_lost: bool,
     uploader: JoinHandle<()>,
 }
@@ -77,6 +77,11 @@ impl Snapshots {
         } else {
             SnapshotMode::Incremental
         }
+    }
+
+    /// What is stored was written by another: the next one has to be full.
+    pub(super) fn forget_base(&mut self) {
+        self.is_lost = true;
     }
 
     /// Takes the cut: the first step of a snapshot, which does not wait for room. The one before has been driven to its end.

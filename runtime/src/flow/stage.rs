@@ -22,7 +22,7 @@ use crate::account;
 use crate::metrics::NodeMetrics;
 use crate::model::{Barrier, Batch, END_OF_TIME, Element, TaskId, Timestamp};
 use crate::plan::{OnError, OutPort};
-use crate::plugin::{HostCut, Output};
+use crate::plugin::{HostCut, Operator, OperatorError, Output};
 
 /// Where an output port leads.
 #[derive(Debug)]
@@ -260,6 +260,11 @@ impl Chain {
             Body::Source => {}
         }
         self.control(stage, Element::Barrier(barrier)).await?;
+        // Who reads the stage has the barrier already, and does not wait for the swap.
+        let this = &mut self.stages[stage];
+        if let Body::Operator(operator) = &mut this.body {
+            operator.swap_at(&this.task, &this.metrics, barrier.epoch).await?;
+        }
         let held = self.context.clock.elapsed().saturating_sub(came);
         self.stages[stage].metrics.barrier_held.note(held);
         self.begin_segment(stage);
@@ -451,6 +456,24 @@ pub enum OperatorCall<'a> {
     Finish(u32),
     /// It said `more`.
     Resume,
+}
+
+impl OperatorCall<'_> {
+    /// Makes the call.
+    pub(super) async fn make(
+        self,
+        operator: &mut dyn Operator,
+        now: Timestamp,
+        out: &mut Output,
+    ) -> Result<(), OperatorError> {
+        match self {
+            Self::Process(port, batch) => operator.process(now, port, batch, out).await,
+            Self::Advance(watermark) => operator.advance(now, watermark, out).await,
+            Self::Wake => operator.wake(now, out).await,
+            Self::Finish(port) => operator.finish(now, port, out).await,
+            Self::Resume => operator.resume(now, out).await,
+        }
+    }
 }
 
 /// What a stage's inbox and timers add to a manifest.

@@ -13,8 +13,11 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
 use super::Job;
+use super::supervisor::Desk;
+use super::upgrade::{Upgrade, UpgradeReport, UpgradeRequest, UpgradeStatus, Upgrading};
 use crate::checkpoint::{CheckpointError, Run};
 use crate::error::Error;
+use crate::flow::OperatorCode;
 use crate::model::{Epoch, Timestamp};
 use crate::plan::{CheckpointSpec, DURATION_MAX, show_duration};
 
@@ -46,6 +49,9 @@ pub enum Request {
     },
     /// Change settings of its checkpoints, for as long as this process runs.
     Set(Change),
+    /// Put the next version of an operator in place of the one that runs. The code comes beside the request: see
+    /// [`Control::upgrade`].
+    Upgrade(UpgradeRequest),
 }
 
 /// New values for settings; what is none stays as it is.
@@ -102,6 +108,8 @@ pub enum Answer {
         /// Each setting that was named.
         changed: Vec<Changed>,
     },
+    /// To [`Request::Upgrade`]: a complete checkpoint holds the new version.
+    Upgraded(Box<UpgradeReport>),
 }
 
 /// How a job is getting on.
@@ -129,6 +137,9 @@ pub struct Status {
     pub restarts: u64,
     /// The settings that are in force.
     pub settings: Vec<(String, String)>,
+    /// The upgrade that is under way, if one is.
+    #[serde(default)]
+    pub upgrade: Option<UpgradeStatus>,
     /// Each node.
     pub nodes: Vec<NodeStatus>,
 }
@@ -174,6 +185,8 @@ impl From<CheckpointError> for Refusal {
 pub struct Call {
     /// What is asked.
     pub request: Request,
+    /// The code of an upgrade.
+    pub code: Option<Box<OperatorCode>>,
     /// Where the answer goes. Nobody may be listening any more.
     pub answer: oneshot::Sender<Result<Answer, Refusal>>,
 }
@@ -201,10 +214,39 @@ impl Control {
     ///
     /// If the job refuses, has too much to answer already, or ends before it is done.
     pub async fn ask(&self, request: Request) -> Result<Answer, Refusal> {
+        self.send(request, None).await
+    }
+
+    /// Puts the next version of an operator in place of the one that runs, and waits until a complete checkpoint holds it.
+    ///
+    /// Until then it can be seen in [`Status::upgrade`]. One at a time in a job. A caller that goes away does not stop it.
+    ///
+    /// # Errors
+    ///
+    /// Says why the old version goes on: the new one does not fit, could not take the state over, was too slow, or failed after it had
+    /// taken over, in which case the job has started over from its newest checkpoint.
+    pub async fn upgrade(&self, upgrade: Upgrade) -> Result<UpgradeReport, Refusal> {
+        let Upgrade { node, code, shadow, canary, catch_up } = upgrade;
+        let micros = |time: Option<Duration>| time.map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+        let request = UpgradeRequest {
+            node: node.to_string(),
+            plugin: None,
+            config: None,
+            shadow_us: micros(shadow),
+            canary,
+            catch_up_us: micros(catch_up),
+        };
+        match self.send(Request::Upgrade(request), Some(Box::new(code))).await? {
+            Answer::Upgraded(report) => Ok(*report),
+            other => Err(Refusal { code: 1, message: format!("the job answered {other:?}"), help: None }),
+        }
+    }
+
+    async fn send(&self, request: Request, code: Option<Box<OperatorCode>>) -> Result<Answer, Refusal> {
         let refused = |message: &str, help: &str| Refusal { code: 1, message: message.into(), help: Some(help.into()) };
         let ended = || refused("the job ended before it had done that", "look at its log, and run it again");
         let (answer, answered) = oneshot::channel();
-        match self.0.try_send(Call { request, answer }) {
+        match self.0.try_send(Call { request, code, answer }) {
             Ok(()) => answered.await.unwrap_or_else(|_| Err(ended())),
             Err(mpsc::error::TrySendError::Closed(_)) => Err(ended()),
             Err(mpsc::error::TrySendError::Full(_)) => {
@@ -268,7 +310,8 @@ fn out_of_range(setting: &str, value: &str, least: &str, most: &str) -> Refusal 
 
 impl Status {
     /// What there is to say of a job. `run` is its hold on the log, if it has one now.
-    pub(super) fn of(job: &Job, run: Option<&Run>, settings: &CheckpointSpec, state: &str) -> Self {
+    pub(super) fn of(job: &Job, run: Option<&Run>, desk: &Desk, state: &str) -> Self {
+        let settings = desk.settings.borrow();
         use std::sync::atomic::Ordering::Relaxed;
         let metrics = &job.metrics;
         let nodes = metrics.nodes().map(|(name, node)| NodeStatus {
@@ -297,6 +340,7 @@ impl Status {
                 ("tolerated_failures".into(), settings.tolerated_failures.to_string()),
                 ("retain".into(), settings.retain.to_string()),
             ],
+            upgrade: desk.upgrade.as_ref().map(Upgrading::status),
             nodes: nodes.collect(),
         }
     }

@@ -16,13 +16,14 @@ use super::commit::Committers;
 use super::control::{Answer, Call, Refusal, Request, Status};
 use super::slow::{Phases, Slow};
 use super::supervisor::Desk;
+use super::upgrade::Upgrading;
 use super::{Job, Outcome};
 use crate::checkpoint::{
     self, CheckpointError, CommitPermit, Manifest, NodeEntry, PluginEntry, PublishError, Run, SubtaskEntry,
     check_savepoint_name, collect, pin,
 };
 use crate::error::{Error, ErrorKind};
-use crate::flow::{CutTimings, Event, schedule};
+use crate::flow::{CutTimings, Event, UpgradeHandle, schedule};
 use crate::metrics::{FailureReason, JobMetrics, Phase};
 use crate::model::{Barrier, Committable, Epoch, NodeName, TaskId};
 use crate::plan::NodeKind;
@@ -32,6 +33,9 @@ const COLLECT_EVERY: u64 = if cfg!(test) { 3 } else { 16 };
 
 /// The most bytes of all schedules in one manifest.
 const SCHEDULES_BYTES_MAX: usize = 16 << 20;
+
+/// How often it is looked how an upgrade is getting on.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// How long to wait before a put in doubt is asked for again.
 const DOUBT_DELAY: Duration = Duration::from_millis(100);
@@ -44,6 +48,8 @@ pub(super) struct Coordinator<'a> {
     pub(super) events: mpsc::Receiver<Event>,
     pub(super) barriers: Vec<mpsc::UnboundedSender<Barrier>>,
     pub(super) participants: BTreeSet<TaskId>,
+    /// To each subtask of an operator: how it gets its next version.
+    pub(super) upgrades: BTreeMap<TaskId, UpgradeHandle>,
     /// What sinks staged and no manifest names yet.
     pub(super) carry: BTreeMap<NodeName, Vec<Committable>>,
     pub(super) parent: Option<Epoch>,
@@ -82,6 +88,8 @@ enum Wake {
     TimedOut,
     Stop,
     Call(Call),
+    /// It is time to look how an upgrade is getting on.
+    Upgrade,
 }
 
 impl Coordinator<'_> {
@@ -100,7 +108,8 @@ impl Coordinator<'_> {
         let mut slow = Slow::default();
         loop {
             let last = stopping || ended.len() == sources;
-            if attempt.is_none() && (last || !callers.is_empty()) {
+            let is_wanted = !callers.is_empty() || self.desk.upgrade.as_ref().is_some_and(Upgrading::wants_checkpoint);
+            if attempt.is_none() && (last || is_wanted) {
                 let begun = self.begin(last, ended.len() == sources)?;
                 attempt = Some(Attempt { callers: std::mem::take(&mut callers), ..begun });
             }
@@ -108,7 +117,8 @@ impl Coordinator<'_> {
                 Wake::Stop => stopping = true,
                 Wake::Tick => {
                     // Nothing came and no timer fired: there is nothing to cover.
-                    if metrics.activity.load(Relaxed) == covered && self.carry.is_empty() {
+                    let is_watched = self.desk.upgrade.as_ref().is_some_and(Upgrading::has_swapped);
+                    if metrics.activity.load(Relaxed) == covered && self.carry.is_empty() && !is_watched {
                         next_tick = self.next_tick(None);
                     } else {
                         attempt = Some(self.begin(false, false)?);
@@ -144,6 +154,19 @@ impl Coordinator<'_> {
                     self.fail(attempt.take(), &mut failures, &reason)?;
                     next_tick = self.next_tick(None);
                 }
+                Wake::Upgrade => {
+                    let now = self.job.clock.elapsed();
+                    if let Some(verdict) = self.desk.upgrade.as_mut().map(|upgrade| upgrade.look(now)) {
+                        self.desk.judge_upgrade(verdict);
+                    }
+                }
+                Wake::Call(call) if stopping && matches!(call.request, Request::Upgrade(_)) => {
+                    call.answer(Err(Refusal {
+                        code: ErrorKind::Job.exit_code(),
+                        message: "the job is stopping".into(),
+                        help: Some("change the pipeline file, and run it again".into()),
+                    }));
+                }
                 Wake::Call(call) => {
                     let state = match &attempt {
                         _ if stopping => "stopping",
@@ -176,6 +199,7 @@ impl Coordinator<'_> {
                         continue;
                     }
                 };
+                self.completed_upgrade(&manifest);
                 failures = 0;
                 covered = activity;
                 last_started = started;
@@ -210,16 +234,20 @@ impl Coordinator<'_> {
     }
 
     /// Serves a request at once, or gives back who has to wait for a checkpoint.
-    fn serve(&self, call: Call, state: &str) -> Option<Caller> {
+    fn serve(&mut self, call: Call, state: &str) -> Option<Caller> {
         let savepoint = match &call.request {
             Request::Status => {
-                let status = Status::of(self.job, Some(self.run), &self.desk.settings.borrow(), state);
+                let status = Status::of(self.job, Some(self.run), self.desk, state);
                 call.answer(Ok(Answer::Status(Box::new(status))));
                 return None;
             }
             Request::Set(change) => {
                 let answer = self.desk.change(*change);
                 call.answer(answer);
+                return None;
+            }
+            Request::Upgrade(_) => {
+                self.desk.begin_upgrade(call, self.job.clock.elapsed());
                 return None;
             }
             Request::Checkpoint => None,
@@ -261,6 +289,15 @@ impl Coordinator<'_> {
         call.answer(Ok(answer));
     }
 
+    /// A checkpoint is complete: an upgrade goes on with it, or is done.
+    fn completed_upgrade(&mut self, manifest: &Manifest) {
+        let now = self.job.clock.elapsed();
+        let upgrade = self.desk.upgrade.as_mut();
+        if upgrade.is_some_and(|upgrade| upgrade.completed(manifest, &self.upgrades, now)) {
+            self.desk.confirm_upgrade(manifest.epoch, now);
+        }
+    }
+
     /// Notes how long the parts of a cut took.
     fn note_cut(&self, task: &TaskId, timings: CutTimings) {
         let numbers = &self.job.metrics.checkpoint;
@@ -282,6 +319,7 @@ impl Coordinator<'_> {
             None => (tick, Wake::Tick),
         };
         let pause = until.saturating_sub(self.job.clock.elapsed());
+        let wants_look = self.desk.upgrade.as_ref().is_some_and(Upgrading::wants_look);
         tokio::select! {
             biased;
             event = self.events.recv() => event.map(Wake::Event).ok_or_else(|| {
@@ -290,6 +328,7 @@ impl Coordinator<'_> {
             // Whoever could ask for a stop is gone: that is treated as asked.
             _ = self.stop.wait_for(|stop| *stop), if !stopping => Ok(Wake::Stop),
             call = self.desk.next() => Ok(Wake::Call(call)),
+            () = tokio::time::sleep(LOOK), if wants_look => Ok(Wake::Upgrade),
             () = tokio::time::sleep(pause) => Ok(wake),
         }
     }
@@ -302,6 +341,10 @@ impl Coordinator<'_> {
         }
         let barrier = Barrier { epoch: self.run.next_epoch(), last, complete: self.parent };
         let activity = self.job.metrics.activity.load(Relaxed);
+        let upgrade = self.desk.upgrade.as_mut();
+        if let Some(verdict) = upgrade.map(|upgrade| upgrade.attempt_begins(barrier.epoch, last, &self.upgrades)) {
+            self.desk.judge_upgrade(verdict);
+        }
         for source in &self.barriers {
             // A source that is stuck has as many waiting as failures are tolerated, and one more.
             source.send(barrier).map_err(|_| gone())?;
@@ -321,16 +364,19 @@ impl Coordinator<'_> {
     }
 
     /// Gives an attempt up. Too often in a row, or in the last epoch, is a failure of the job.
-    fn fail(&self, attempt: Option<Attempt>, failures: &mut u32, reason: &str) -> Result<(), Error> {
+    fn fail(&mut self, attempt: Option<Attempt>, failures: &mut u32, reason: &str) -> Result<(), Error> {
         let Some(attempt) = attempt else { return Ok(()) };
         refuse(attempt.callers, attempt.barrier.epoch, reason);
         self.count_failure(attempt.barrier, failures, reason)
     }
 
-    fn count_failure(&self, barrier: Barrier, failures: &mut u32, reason: &str) -> Result<(), Error> {
+    fn count_failure(&mut self, barrier: Barrier, failures: &mut u32, reason: &str) -> Result<(), Error> {
         *failures += 1;
         self.job.metrics.checkpoints_failed.fetch_add(1, Relaxed);
         let epoch = barrier.epoch;
+        if let Some(verdict) = self.desk.upgrade.as_ref().map(|upgrade| upgrade.attempt_failed(epoch, reason)) {
+            self.desk.judge_upgrade(verdict);
+        }
         tracing::warn!(%epoch, reason, "checkpoint failed; the next one carries what it would have held");
         let tolerated = self.desk.settings.borrow().tolerated_failures;
         if barrier.last || *failures > tolerated {
@@ -410,7 +456,8 @@ impl Coordinator<'_> {
         metrics.epoch.store(epoch.0, Relaxed);
         metrics.checkpoints.fetch_add(1, Relaxed);
         tracing::debug!(%epoch, ?took, bytes, "checkpoint complete");
-        if manifest.finished || epoch.0.is_multiple_of(COLLECT_EVERY) {
+        let is_read = self.desk.upgrade.as_ref().is_some_and(Upgrading::needs_packs);
+        if manifest.finished || (epoch.0.is_multiple_of(COLLECT_EVERY) && !is_read) {
             let retain = self.desk.settings.borrow().retain;
             match collect(self.run, retain).await {
                 Ok(collected) => {
@@ -452,7 +499,7 @@ impl Coordinator<'_> {
             tracing::warn!(%epoch, dropped, "schedules are too long for a manifest: this epoch cannot be replayed");
         }
         let nodes = job.plan.nodes.iter().map(|node| {
-            let code = job.code.get(&node.name);
+            let code = self.desk.code_of(&node.name, epoch);
             let mut committables = self.carry.remove(&node.name).unwrap_or_default();
             committables.sort_by_key(|staged| (staged.epoch, staged.subtask));
             NodeEntry {

@@ -299,6 +299,7 @@ impl Outcome {
             | TaskError::Inbox { task, .. }
             | TaskError::Key { task, .. }
             | TaskError::Rejected { task, .. }
+            | TaskError::Upgrade { task, .. }
             | TaskError::Unread { task, .. }
             | TaskError::Diverged { task, .. }
             | TaskError::Restore { task, .. } => task.clone(),

@@ -16,12 +16,14 @@ use super::commit::Committers;
 use super::compat::{Fate, Fit};
 use super::control::{Answer, Call, Change, Changed, Refusal, Request, Status};
 use super::coordinator::{Coordinator, note_restart};
+use super::upgrade::{Upgrade, Upgrading, Verdict};
 use super::{Job, Outcome, RunOptions};
 use crate::account::Account;
 use crate::checkpoint::{Begun, Manifest, Run, Start, begin, look_for};
 use crate::connector;
 use crate::error::{Error, ErrorKind};
-use crate::flow::{Blueprint, FlowContext, TaskError, Tasks, UploadBudget};
+use crate::flow::{Blueprint, FlowContext, OperatorCode, TaskError, Tasks, UploadBudget};
+use crate::metrics::JobMetrics;
 use crate::model::{Epoch, NodeName, TaskId};
 use crate::plan::{CheckpointSpec, NodeKind};
 
@@ -37,7 +39,15 @@ pub(super) async fn run(job: &Job, options: RunOptions) -> Result<Outcome, Error
     let RunOptions { mut start, drop_state, mut stop, requests } = options;
     let mut dropped = Dropped { names: &drop_state, at: None };
     // What is changed on the live job holds over its restarts, and ends with the process.
-    let mut desk = Desk { requests, is_open: true, settings: watch::Sender::new(job.spec.checkpoint.clone()) };
+    let settings_now = watch::Sender::new(job.spec.checkpoint.clone());
+    let mut desk = Desk {
+        requests,
+        is_open: true,
+        settings: settings_now,
+        code: job.code.clone(),
+        upgrade: None,
+        metrics: Arc::clone(&job.metrics),
+    };
     let mut first = true;
     let mut in_a_row = 0;
     let mut before: Option<Run> = None;
@@ -45,9 +55,12 @@ pub(super) async fn run(job: &Job, options: RunOptions) -> Result<Outcome, Error
         let complete = job.metrics.checkpoints.load(Relaxed);
         let error = match run_once(job, start, (&mut dropped, first), stop.clone(), &mut desk, &mut before).await {
             Ok(outcome) => return Ok(outcome),
+            // What the new version of an operator did is no reason to end while the old one is there.
+            Err(Failure::Final(error)) if error.kind() != ErrorKind::Superseded && desk.may_take_back() => error,
             Err(Failure::Final(error)) => return Err(error),
             Err(Failure::MayPass(error)) => error,
         };
+        let takes_back = desk.job_failed(&error);
         first = false;
         // With a claim, `--fresh` and `--from` are in the log: a restart goes on with what they began.
         if before.is_some() {
@@ -59,7 +72,7 @@ pub(super) async fn run(job: &Job, options: RunOptions) -> Result<Outcome, Error
         if *stop.borrow() {
             return Err(error);
         }
-        if in_a_row >= settings.attempts {
+        if in_a_row >= settings.attempts && !takes_back {
             return Err(Error::new(
                 ErrorKind::Job,
                 format!("job {:?} is given up after {in_a_row} restarts without a checkpoint", job.spec.name),
@@ -67,7 +80,10 @@ pub(super) async fn run(job: &Job, options: RunOptions) -> Result<Outcome, Error
             .help(error.remedy().unwrap_or("mend the cause and run it again: it goes on from its last checkpoint"))
             .caused_by(error));
         }
-        let pause = settings.delay.saturating_mul(2u32.saturating_pow(in_a_row)).min(settings.max_delay);
+        let pause = match takes_back {
+            true => Duration::ZERO,
+            false => settings.delay.saturating_mul(2u32.saturating_pow(in_a_row)).min(settings.max_delay),
+        };
         in_a_row += 1;
         note_restart(&job.metrics);
         tracing::warn!("{}", error.report());
@@ -103,6 +119,11 @@ pub(super) struct Desk {
     is_open: bool,
     /// The settings in force.
     pub(super) settings: watch::Sender<CheckpointSpec>,
+    /// The code of each operator, with what was upgraded since the job began.
+    pub(super) code: BTreeMap<NodeName, OperatorCode>,
+    /// The upgrade that is under way. It outlives the run in which it has swapped.
+    pub(super) upgrade: Option<Upgrading>,
+    metrics: Arc<JobMetrics>,
 }
 
 impl Desk {
@@ -128,7 +149,7 @@ impl Desk {
             };
             match call.request {
                 Request::Status => {
-                    let status = Status::of(job, None, &self.settings.borrow(), "restarting");
+                    let status = Status::of(job, None, self, "restarting");
                     call.answer(Ok(Answer::Status(Box::new(status))));
                 }
                 Request::Set(change) => {
@@ -144,7 +165,7 @@ impl Desk {
                     }));
                     return;
                 }
-                Request::Checkpoint | Request::Savepoint { .. } => call.answer(Err(later(1))),
+                Request::Checkpoint | Request::Savepoint { .. } | Request::Upgrade(_) => call.answer(Err(later(1))),
             }
         }
     }
@@ -158,6 +179,104 @@ impl Desk {
         }
         self.settings.send_replace(settings);
         Ok(Answer::Set { changed })
+    }
+
+    /// Begins an upgrade, or answers why not.
+    pub(super) fn begin_upgrade(&mut self, mut call: Call, now: Duration) {
+        let (Request::Upgrade(request), Some(code)) = (&call.request, call.code.take()) else {
+            let (message, help) =
+                ("an upgrade was asked for without code".into(), Some("load the plugin first".into()));
+            return call.answer(Err(Refusal { code: ErrorKind::Usage.exit_code(), message, help }));
+        };
+        if let Some(upgrade) = &self.upgrade {
+            let message =
+                format!("node {:?} is being upgraded, and one upgrade is made at a time", upgrade.node().as_str());
+            let help = Some("wait until it is done: `weir status` says how far it is".into());
+            return call.answer(Err(Refusal { code: ErrorKind::Job.exit_code(), message, help }));
+        }
+        let wish = Upgrade {
+            node: NodeName::new(request.node.as_str()),
+            code: *code,
+            shadow: request.shadow_us.map(Duration::from_micros),
+            canary: request.canary,
+            catch_up: request.catch_up_us.map(Duration::from_micros),
+        };
+        self.upgrade = Upgrading::begin(wish, call, &self.code, now);
+    }
+
+    /// Carries out what was decided about the upgrade.
+    pub(super) fn judge_upgrade(&mut self, verdict: Verdict) {
+        if let Verdict::GiveUp(reason) = verdict
+            && let Some(upgrade) = self.upgrade.take()
+        {
+            self.metrics.upgrades_given_up.fetch_add(1, Relaxed);
+            upgrade.give_up(&reason);
+        }
+    }
+
+    /// A checkpoint holds the new version.
+    pub(super) fn confirm_upgrade(&mut self, epoch: Epoch, now: Duration) {
+        if let Some(upgrade) = self.upgrade.take() {
+            self.metrics.upgrades_completed.fetch_add(1, Relaxed);
+            let (node, code) = upgrade.confirm(epoch, now);
+            self.code.insert(node, code);
+        }
+    }
+
+    /// The code of a node in the checkpoint with this number.
+    pub(super) fn code_of(&self, node: &NodeName, epoch: Epoch) -> Option<&OperatorCode> {
+        let new = self.upgrade.as_ref().and_then(|upgrade| upgrade.code_of(node, epoch));
+        new.or_else(|| self.code.get(node))
+    }
+
+    /// A task failed: an upgrade that has swapped wants to know which.
+    fn failed(&mut self, error: TaskError) -> Failure {
+        let task = error.task().cloned();
+        let failure = Failure::from(error);
+        if let Some(upgrade) = self.upgrade.as_mut().filter(|upgrade| upgrade.has_swapped()) {
+            let (Failure::MayPass(error) | Failure::Final(error)) = &failure;
+            upgrade.note_failure(task.as_ref(), error.chain());
+        }
+        failure
+    }
+
+    /// Whether the job is to start over though its failure is for good: an upgrade has to be taken back.
+    fn may_take_back(&mut self) -> bool {
+        self.upgrade.as_mut().is_some_and(Upgrading::may_take_back)
+    }
+
+    /// A run has failed. One upgrade that has not swapped is given up; whether one has that is now taken back.
+    fn job_failed(&mut self, error: &Error) -> bool {
+        match &mut self.upgrade {
+            Some(upgrade) if upgrade.has_swapped() => {
+                upgrade.note_failure(None, error.chain());
+                true
+            }
+            Some(_) => {
+                self.judge_upgrade(Verdict::GiveUp(format!("the job failed and starts over: {}", error.chain())));
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// Decides about an upgrade that had swapped when the last run failed, by what that run has in the log: one that a complete checkpoint holds
+    /// stays, another one is taken back, and that is in the log before the job starts over.
+    async fn settle_upgrade(&mut self, job: &Job, run: &mut Run) -> Result<(), Error> {
+        let Some(upgrade) = &self.upgrade else { return Ok(()) };
+        match run.tip() {
+            Some(tip) if upgrade.is_in(Some(tip)) => self.confirm_upgrade(tip, job.clock.elapsed()),
+            tip => {
+                if let Some(refused) = upgrade.refused(job.clock.now()) {
+                    run.note_refused(refused).await?;
+                }
+                if let Some(upgrade) = self.upgrade.take() {
+                    self.metrics.upgrades_taken_back.fetch_add(1, Relaxed);
+                    upgrade.taken_back(tip);
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -198,8 +317,9 @@ async fn run_once(
 ) -> Result<Outcome, Failure> {
     if let Some(before) = before {
         check_fence(before).await?;
+        desk.settle_upgrade(job, before).await?;
     }
-    let seen = preflight(job, start, dropped).await?;
+    let seen = preflight(job, &desk.code, start, dropped).await?;
     // Later it may be dropped already.
     if first {
         seen.check_dropped(dropped.names)?;
@@ -260,7 +380,7 @@ async fn work(
     let fit = restore.as_ref().map(|manifest| {
         let drop_state = dropped.of(manifest.epoch, job);
         dropped.at.get_or_insert(manifest.epoch);
-        job.fit(manifest, commit_needed, &drop_state)
+        job.fit_with(&desk.code, manifest, commit_needed, &drop_state)
     });
     if let Some(fit) = &fit {
         fit.check()?;
@@ -309,7 +429,7 @@ async fn work(
     let blueprint = Blueprint {
         spec: &job.spec,
         plan: &job.plan,
-        code: &job.code,
+        code: &desk.code,
         job_id: run.job_id(),
         // The claim's base stays the checkpoint as it was written; the tasks get it in the shape of the plan.
         restore: fit.as_ref().map(|fit| &fit.restore),
@@ -318,7 +438,7 @@ async fn work(
         context,
     };
     let covered = job.metrics.activity.load(Relaxed);
-    let Tasks { tasks, barriers, participants } = blueprint.build().await?;
+    let Tasks { tasks, barriers, participants, upgrades } = blueprint.build().await?;
     drop(blueprint);
     note_recovery(job, restore.as_ref(), began);
     let coordinator = Coordinator {
@@ -328,11 +448,12 @@ async fn work(
         events: event_receiver,
         barriers,
         participants: participants.into_iter().collect(),
+        upgrades,
         carry: BTreeMap::new(),
         parent: restore.as_ref().map(|manifest| manifest.epoch),
         covered,
         stop,
-        desk,
+        desk: &mut *desk,
     };
     let mut running = Running::default();
     for (id, task) in tasks {
@@ -352,12 +473,12 @@ async fn work(
             // The coordinator may only have noticed that a task is gone.
             let cause = running.cause().await;
             running.abort().await;
-            Err(cause.map_or_else(|| error.into(), Failure::from))
+            Err(cause.map_or_else(|| error.into(), |cause| desk.failed(cause)))
         }
         Err(failure) => {
             let cause = if matches!(failure, TaskError::Closed) { running.cause().await } else { None };
             running.abort().await;
-            Err(cause.unwrap_or(failure).into())
+            Err(desk.failed(cause.unwrap_or(failure)))
         }
     }
 }
@@ -383,7 +504,12 @@ impl Seen {
 /// Looks at what the run would start from before it claims the job: a pipeline that will be refused must not fence a run that
 /// goes well, and a fresh start that has nowhere to write must not leave the old history. What cannot be read is left to the claim, which
 /// says what is wrong with it.
-async fn preflight(job: &Job, start: Start, dropped: &Dropped<'_>) -> Result<Seen, Error> {
+async fn preflight(
+    job: &Job,
+    code: &BTreeMap<NodeName, OperatorCode>,
+    start: Start,
+    dropped: &Dropped<'_>,
+) -> Result<Seen, Error> {
     let name = &job.spec.name;
     let from = match start {
         Start::Fresh => {
@@ -396,7 +522,7 @@ async fn preflight(job: &Job, start: Start, dropped: &Dropped<'_>) -> Result<See
     match look_for(&job.store, name, from).await {
         Ok(Some(found)) if !(found.manifest.finished && found.committed) => {
             let drop_state = dropped.of(found.manifest.epoch, job);
-            let fit = job.fit(&found.manifest, !found.committed, &drop_state);
+            let fit = job.fit_with(code, &found.manifest, !found.committed, &drop_state);
             fit.check()?;
             Ok(Seen(Some(fit)))
         }

@@ -13,7 +13,7 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::{Registry, Unit};
 
 use super::checkpoint::NodeLabel;
-use super::{JobMetrics, NodeMetrics, StoreMetrics};
+use super::{Durations, JobMetrics, NodeMetrics, StoreMetrics};
 use crate::clock::Clock;
 
 /// The media type of the text.
@@ -184,13 +184,7 @@ fn nodes(registry: &mut Registry, metrics: &JobMetrics) {
             watermarks.get_or_create(&NodeLabel::new(node)).set(time as f64 / 1e6);
         }
     }
-    let held = Family::<QuantileLabel, FloatGauge>::default();
-    for (node, numbers) in metrics.nodes().filter(|(_, numbers)| numbers.barrier_held.count() > 0) {
-        for (quantile, of) in [("0.5", 0.5), ("0.99", 0.99), ("1", 1.0)] {
-            let label = QuantileLabel { node: node.to_string(), quantile };
-            held.get_or_create(&label).set(numbers.barrier_held.quantile(of).as_secs_f64());
-        }
-    }
+    let held = quantiles(metrics, |numbers| &numbers.barrier_held);
     registry.register_with_unit(
         "node_barrier_held",
         "From the barrier of all inputs to the barrier sent on, by quantile, at most a quarter too much",
@@ -198,11 +192,29 @@ fn nodes(registry: &mut Registry, metrics: &JobMetrics) {
         held,
     );
     registry.register_with_unit(
+        "node_upgrade_pause",
+        "How long subtasks stood still while a new version took over, by quantile, at most a quarter too much",
+        Unit::Seconds,
+        quantiles(metrics, |numbers| &numbers.upgrade_pause),
+    );
+    registry.register_with_unit(
         "node_watermark",
         "The newest watermark that a subtask has seen, since the Unix epoch",
         Unit::Seconds,
         watermarks,
     );
+}
+
+/// What was counted in a node, by quantile; nothing for a node in which nothing was.
+fn quantiles(metrics: &JobMetrics, read: fn(&NodeMetrics) -> &Durations) -> Family<QuantileLabel, FloatGauge> {
+    let family = Family::<QuantileLabel, FloatGauge>::default();
+    for (node, numbers) in metrics.nodes().filter(|(_, numbers)| read(numbers).count() > 0) {
+        for (quantile, of) in [("0.5", 0.5), ("0.99", 0.99), ("1", 1.0)] {
+            let label = QuantileLabel { node: node.to_string(), quantile };
+            family.get_or_create(&label).set(read(numbers).quantile(of).as_secs_f64());
+        }
+    }
+    family
 }
 
 fn checkpoints(registry: &mut Registry, metrics: &JobMetrics, clock: &Clock) {
@@ -218,6 +230,17 @@ fn checkpoints(registry: &mut Registry, metrics: &JobMetrics, clock: &Clock) {
     let epoch = i64::try_from(metrics.epoch.load(Relaxed)).unwrap_or(i64::MAX);
     registry.register("checkpoint_epoch", "The newest complete checkpoint", ConstGauge::new(epoch));
     let counters = [
+        ("upgrades_completed", "Upgrades that a checkpoint holds", metrics.upgrades_completed.load(Relaxed)),
+        (
+            "upgrades_given_up",
+            "Upgrades that were given up before the new version took over",
+            metrics.upgrades_given_up.load(Relaxed),
+        ),
+        (
+            "upgrades_taken_back",
+            "Upgrades after which the job started over with the old version",
+            metrics.upgrades_taken_back.load(Relaxed),
+        ),
         ("checkpoints_completed", "Checkpoints that were completed", metrics.checkpoints.load(Relaxed)),
         ("restarts", "How often the job was restarted from its last checkpoint", metrics.restarts.load(Relaxed)),
         (
@@ -322,6 +345,7 @@ mod tests {
         metrics.node(&NodeName::new("count")).advance(1_500_000);
         NodeMetrics::add(&metrics.node(&NodeName::new("count")).records_in, 7);
         metrics.node(&NodeName::new("count")).barrier_held.note(Duration::from_micros(1));
+        metrics.node(&NodeName::new("count")).upgrade_pause.note(Duration::from_micros(1));
         let checkpoint = &metrics.checkpoint;
         checkpoint.took(Phase::Total, Duration::from_millis(20));
         checkpoint.failed(FailureReason::Timeout);

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::model::{BatchLimit, NodeName};
+use crate::model::{BatchLimit, NodeName, name_fault};
 use crate::pointer::Pointer;
 use crate::storage::StoreOptions;
 
@@ -372,6 +372,39 @@ pub enum PluginRef {
     },
     /// A component in the store, by the blake3 of its bytes in hexadecimal.
     Digest(String),
+}
+
+impl PluginRef {
+    /// Reads one as it is written in a pipeline.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, as a clause that begins with "which" or "whose", and what to do.
+    pub fn parse(text: &str) -> Result<Self, (String, String)> {
+        if let Some(digits) = text.strip_prefix("blake3:") {
+            if digits.len() != 64 || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+                let help = "`weir plugin inspect FILE` prints the digest in full";
+                return Err(("which has not 64 hexadecimal digits".into(), help.into()));
+            }
+            return Ok(Self::Digest(digits.to_ascii_lowercase()));
+        }
+        if text.contains('/') || text.ends_with(".wasm") {
+            return Ok(Self::Path(text.into()));
+        }
+        let (name, version) = text.split_once('@').map_or((text, None), |(name, version)| (name, Some(version)));
+        if let Some(what) = name_fault(name) {
+            let help = "a path has a slash or ends in .wasm: \"./my.wasm\"; a name is made of lower-case letters, digits \
+                        and hyphens";
+            return Err((format!("whose name {what}"), help.into()));
+        }
+        if let Some(version) = version
+            && semver::Version::parse(version).is_err()
+        {
+            let help = format!("write all three numbers, as in \"{name}@1.2.3\", or leave the version out");
+            return Err(("which has no exact version after the @".into(), help));
+        }
+        Ok(Self::Named { name: name.into(), version: version.map(str::to_owned) })
+    }
 }
 
 impl std::fmt::Display for PluginRef {

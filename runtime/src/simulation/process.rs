@@ -1,6 +1,7 @@
 //! A process of the simulated world: one run of the real job on a runtime of its own, so that it can be stopped for good between any two
 //! operations, or be asleep while its clock falls behind and others go on.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +12,11 @@ use tokio::task::JoinHandle;
 
 use super::connectors::Place;
 use crate::checkpoint::faulty::FaultyStore;
-use crate::checkpoint::testing::keep_savepoint;
+use crate::checkpoint::testing::{Random, keep_savepoint};
 use crate::checkpoint::{Start, Store};
 use crate::clock::Clock;
 use crate::error::Error;
-use crate::job::{Job, Outcome};
+use crate::job::{Control, Job, Outcome, RunOptions, Upgrade};
 use crate::metrics::JobMetrics;
 use crate::model::NodeName;
 use crate::plan::{PipelineSpec, Plan, parse};
@@ -126,7 +127,16 @@ impl Process {
             metrics,
         };
         let (stop, stopped) = watch::channel(false);
-        let handle = runtime.spawn(async move { Ended::Job(job.run(start, stopped).await) });
+        let (control, requests) = Control::channel();
+        let upgrades = upgrades(control, place.clone(), Random(seed ^ UPGRADES));
+        let handle = runtime.spawn(async move {
+            let options = RunOptions { start, drop_state: BTreeSet::new(), stop: stopped, requests };
+            tokio::select! {
+                biased;
+                outcome = job.run_with(options) => Ended::Job(outcome),
+                () = upgrades => Ended::Command,
+            }
+        });
         Self { runtime: Some(runtime), handle, stop, store: place.store.clone(), start, ran_to: now, wakes_at: None }
     }
 
@@ -175,6 +185,25 @@ impl Process {
         }
         let runtime = self.runtime.as_ref()?;
         Some(runtime.block_on(&mut self.handle).unwrap_or_else(|panic| panic!("the supervisor broke: {panic}")))
+    }
+}
+
+/// Makes the random numbers of upgrades others than those of the store.
+const UPGRADES: u64 = 0x7570_6772_6164_6573;
+
+/// In some processes, now and then: the operator gets its next version, which does the same.
+async fn upgrades(control: Control, place: Place, mut random: Random) {
+    if !random.chance(350) {
+        std::future::pending::<()>().await;
+    }
+    for number in 1_u64.. {
+        tokio::time::sleep(Duration::from_millis(5 + random.below(200))).await;
+        let mut code = super::operator::code(&place);
+        code.digest[..8].copy_from_slice(&number.to_le_bytes());
+        let node = NodeName::new(super::books::OPERATOR);
+        let shadow = random.chance(300).then(|| Duration::from_millis(random.below(100)));
+        let catch_up = Some(Duration::from_millis(500));
+        drop(control.upgrade(Upgrade { node, code, shadow, canary: None, catch_up }).await);
     }
 }
 

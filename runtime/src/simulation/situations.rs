@@ -13,13 +13,16 @@ use tracing::{Event, Metadata, Subscriber};
 use crate::checkpoint::auditor::Counts;
 
 /// What the program says, and which situation that is.
-const SAID: [(&str, &str); 6] = [
+const SAID: [(&str, &str); 9] = [
     ("whether the manifest was written is not known yet", "put in doubt"),
     ("checkpoint failed; the next one carries", "attempt failed while the job lives"),
     ("restarting from the last checkpoint", "restart after a failure"),
     ("the commit is tried again", "commit tried again"),
     ("was committed before", "commit recognised by its identity"),
     ("the mark of the commit is tried again", "marker in doubt"),
+    ("the upgrade is confirmed", "upgraded"),
+    ("the upgrade is given up", "upgrade given up"),
+    ("the upgrade is taken back", "upgrade taken back"),
 ];
 
 /// Counts the situations that the program logs.

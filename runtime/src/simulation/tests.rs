@@ -5,7 +5,7 @@ use super::situations::table;
 use super::world::{simulate, simulate_all};
 
 /// What has to come up in many seeds.
-const SITUATIONS: [&str; 42] = [
+const SITUATIONS: [&str; 45] = [
     "--from refused",
     "abandoned stepwise snapshot",
     "attempt failed while the job lives",
@@ -48,6 +48,9 @@ const SITUATIONS: [&str; 42] = [
     "stopped",
     "subsumed attempt",
     "superseded",
+    "upgrade given up",
+    "upgrade taken back",
+    "upgraded",
 ];
 
 #[test]

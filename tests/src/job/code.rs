@@ -52,15 +52,30 @@ pub fn sequence(batch: &Batch, row: usize) -> u64 {
 /// Its full snapshots are bases of its key groups, its incremental ones deltas with the keys that changed since the last: a
 /// host that loses a delta and does not ask for a base gets wrong counts back.
 pub fn count() -> OperatorCode {
-    code((&["in"], true), StateKind::Keyed, |task| {
-        Box::new(Count { groups: task.key_groups, counts: BTreeMap::new(), changed: BTreeSet::new() })
-    })
+    code((&["in"], true), StateKind::Keyed, |task| Box::new(Count::new(&task, 1, "")))
+}
+
+/// The same in another version: it writes its state in a format of its own and reads that of version 1 as well, and adds `tag` to what it says.
+pub fn count_version(version: u32, tag: &'static str) -> OperatorCode {
+    let mut next = code((&["in"], true), StateKind::Keyed, move |task| Box::new(Count::new(&task, version, tag)));
+    next.descriptor.version = format!("0.{version}.0");
+    next.descriptor.state_version = version;
+    next.digest = [version as u8; 32];
+    next
 }
 
 struct Count {
     groups: u32,
     counts: BTreeMap<String, u64>,
     changed: BTreeSet<String>,
+    version: u32,
+    tag: &'static str,
+}
+
+impl Count {
+    fn new(task: &TaskInfo, version: u32, tag: &'static str) -> Self {
+        Self { groups: task.key_groups, counts: BTreeMap::new(), changed: BTreeSet::new(), version, tag }
+    }
 }
 
 #[async_trait]
@@ -73,7 +88,8 @@ impl Operator for Count {
             let count = self.counts.entry(name.clone()).or_default();
             *count += 1;
             let sequence = sequence(batch, row);
-            let value = format!("{{\"sequence\":{sequence},\"key\":{name:?},\"count\":{count}}}");
+            let tag = self.tag;
+            let value = format!("{{\"sequence\":{sequence},\"key\":{name:?},\"count\":{count}{tag}}}");
             self.changed.insert(name);
             counted.push(time, Some(key), Some(value.as_bytes()));
         }
@@ -112,16 +128,22 @@ impl Operator for Count {
         }
         let kind = if mode == SnapshotMode::Full { SegmentKind::Base } else { SegmentKind::Delta };
         for (group, counts) in by_group {
-            let data = serde_json::to_vec(&counts).expect("texts and numbers encode");
+            let mut data = serde_json::to_vec(&counts).expect("texts and numbers encode");
+            if self.version > 1 {
+                data.splice(0..0, format!("v{} ", self.version).into_bytes());
+            }
             writer.write(Scope::KeyGroup(group), kind, &data);
         }
         Ok(true)
     }
 
-    async fn restore(&mut self, _: u32, chunks: Vec<Chunk>) -> Called {
+    async fn restore(&mut self, version: u32, chunks: Vec<Chunk>) -> Called {
         for chunk in chunks {
+            let prefix = if version > 1 { format!("v{version} ") } else { String::new() };
+            let data = chunk.data.strip_prefix(prefix.as_bytes());
+            let data = data.ok_or_else(|| OperatorError::Fatal(format!("it is not state of version {version}")))?;
             let counts: Vec<(String, u64)> =
-                serde_json::from_slice(&chunk.data).map_err(|e| OperatorError::Fatal(e.to_string()))?;
+                serde_json::from_slice(data).map_err(|e| OperatorError::Fatal(e.to_string()))?;
             self.counts.extend(counts);
         }
         Ok(())
@@ -134,7 +156,7 @@ impl Operator for Count {
 /// It checks what comes back, and fails where a host asks for less than everything after a snapshot that was not done.
 pub fn heavy_count(weight: usize) -> OperatorCode {
     code((&["in"], true), StateKind::Keyed, move |task| {
-        let count = Count { groups: task.key_groups, counts: BTreeMap::new(), changed: BTreeSet::new() };
+        let count = Count::new(&task, 1, "");
         Box::new(Heavy { count, weight, open: None })
     })
 }

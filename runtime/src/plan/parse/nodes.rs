@@ -203,35 +203,13 @@ fn specs(inputs: &[Input]) -> Vec<InputSpec> {
 }
 
 fn plugin(cx: &mut Context<'_>, s: &Section<'_, '_>, text: &str) -> Option<PluginRef> {
-    let mut fault = |message: &str, help: &str| {
-        cx.error(s.span_of("plugin"), format!("`plugin` of {} is {}, {message}", s.what, quote(text)), help);
-        None
-    };
-    if let Some(digits) = text.strip_prefix("blake3:") {
-        if digits.len() != 64 || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
-            return fault(
-                "which has not 64 hexadecimal digits",
-                "`weir plugin inspect FILE` prints the digest in full",
-            );
+    match PluginRef::parse(text) {
+        Ok(reference) => Some(reference),
+        Err((fault, help)) => {
+            cx.error(s.span_of("plugin"), format!("`plugin` of {} is {}, {fault}", s.what, quote(text)), help);
+            None
         }
-        return Some(PluginRef::Digest(digits.to_ascii_lowercase()));
     }
-    if text.contains('/') || text.ends_with(".wasm") {
-        return Some(PluginRef::Path(text.into()));
-    }
-    let (name, version) = text.split_once('@').map_or((text, None), |(name, version)| (name, Some(version)));
-    if let Some(what) = name_fault(name) {
-        let help = "a path has a slash or ends in .wasm: \"./my.wasm\"; a name is made of lower-case letters, digits \
-                    and hyphens";
-        return fault(&format!("whose name {what}"), help);
-    }
-    if let Some(version) = version
-        && semver::Version::parse(version).is_err()
-    {
-        let help = format!("write all three numbers, as in \"{name}@1.2.3\", or leave the version out");
-        return fault("which has no exact version after the @", &help);
-    }
-    Some(PluginRef::Named { name: name.into(), version: version.map(str::to_owned) })
 }
 
 fn limits(cx: &mut Context<'_>, node: &Section<'_, '_>) -> LimitsSpec {

@@ -1,5 +1,7 @@
-//! Counts all records that come in, in two versions whose states are of different formats: version 1 keeps eight bytes, version 2 a
-//! text. Version 2 reads both. Each record that goes out says the version and the count so far.
+//! Counts all records that come in, in versions whose states are of different formats: version 1 keeps eight bytes, the others a text, and
+//! read both. Each record that goes out says the version and the count so far.
+//!
+//! Version 3 traps when it is asked for its state, version 4 does not take any back, and version 5 is slow. Others do as version 2 does.
 
 use std::cell::Cell;
 
@@ -23,7 +25,11 @@ export!(Versioned);
 
 fn version() -> u32 {
     let word: Vec<u8> = VERSION.iter().map(|byte| unsafe { std::ptr::read_volatile(byte) }).collect();
-    if word.ends_with(b"2") { 2 } else { 1 }
+    u32::from(word[17] - b'0')
+}
+
+fn state_version() -> u32 {
+    version().min(2)
 }
 
 impl processor::Guest for Versioned {
@@ -36,7 +42,7 @@ impl processor::Guest for Versioned {
             inputs: vec![port("in")],
             outputs: vec![port("out")],
             state: StateKind::Whole,
-            state_version: version(),
+            state_version: state_version(),
             oldest_state_version: 1,
             config_schema: None,
             attributes: Vec::new(),
@@ -48,6 +54,10 @@ impl processor::Guest for Versioned {
     }
 
     fn process(_port: u32, input: Batch) -> Result<Progress, Failure> {
+        if version() == 5 {
+            let spun = (0..40_000_000_u64).fold(0, |sum, i| std::hint::black_box(sum ^ i));
+            std::hint::black_box(spun);
+        }
         let (mut value_offsets, mut values) = (vec![0], Vec::new());
         for _ in &input.timestamps {
             TOTAL.set(TOTAL.get() + 1);
@@ -78,6 +88,9 @@ impl processor::Guest for Versioned {
 
 impl checkpoint::Guest for Versioned {
     fn snapshot(_epoch: u64, _mode: checkpoint::SnapshotMode) -> Result<Progress, Failure> {
+        if version() == 3 {
+            panic!("version 3 has no state to show");
+        }
         let data = match version() {
             1 => TOTAL.get().to_le_bytes().to_vec(),
             _ => format!("total {}", TOTAL.get()).into_bytes(),
@@ -89,6 +102,9 @@ impl checkpoint::Guest for Versioned {
 
     fn restore(state_version: u32) -> Result<(), Failure> {
         let invalid = || Failure { kind: FailureKind::Invalid, message: "this is not its state".to_owned() };
+        if version() == 4 {
+            return Err(invalid());
+        }
         while let Some(chunk) = snapshots::read() {
             let total = match state_version {
                 1 => chunk.data.try_into().ok().map(u64::from_le_bytes),
