@@ -22,6 +22,7 @@ mod numbers;
 mod status;
 mod tenant;
 mod tenants;
+mod upgrade;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -40,6 +41,7 @@ pub use journal::{Journal, LogLine, Ring};
 pub use status::{EdgeView, FaultView, JobSummary, JobView, NodePlan, NodeView, RunView, SavepointView};
 pub use tenant::Tenant;
 pub use tenants::{KeysView, NewToken, TenantView, TokenMade, TokenView, UsageView};
+pub use upgrade::UpgradeAsked;
 
 use crate::checkpoint::{DEFAULT_TENANT, Series, Store};
 use crate::clock::Clock;
@@ -229,12 +231,29 @@ impl Server {
                             );
                         }
                     });
+                } else if handle.record().upgrading.is_some() {
+                    let (server, tenant) = (self.clone(), Arc::clone(&tenant));
+                    tokio::spawn(async move { server.settle(&tenant, &handle).await });
                 } else if handle.record().want == Want::Run {
                     job::start(&self.inner, &tenant, &handle, None);
                 }
             }
         }
         Ok(())
+    }
+
+    /// Settles an upgrade that was on its way when the server before died, and starts the job if it is to run.
+    async fn settle(&self, tenant: &Arc<Tenant>, handle: &Arc<JobHandle>) {
+        let _changing = handle.changing.lock().await;
+        let record = handle.record();
+        let settle = async { handle.write(upgrade::settled(&tenant.store, &handle.name, &record).await?).await };
+        // What is not settled now is at the next start; until then each start looks for itself.
+        if let Err(fault) = settle.await {
+            tracing::warn!(tenant = tenant.name, job = handle.name, "an upgrade is not settled yet: {}", fault.message);
+        }
+        if record.want == Want::Run {
+            job::start(&self.inner, tenant, handle, None);
+        }
     }
 
     async fn find_tenant(&self, name: &str) -> Result<Option<Arc<Tenant>>, Fault> {

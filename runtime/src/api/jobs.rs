@@ -11,10 +11,10 @@ use utoipa_axum::routes;
 use super::auth::Auth;
 use super::body::Body;
 use super::error::{ApiError, Refusals};
-use crate::job::{Change, Changed};
+use crate::job::{Change, Changed, UpgradeReport};
 use crate::serve::{
     Deployed, Deployment, JobSummary, JobView, RescaleRequest, SavepointView, Server, StartRequest, StopRequest,
-    StoppedView,
+    StoppedView, UpgradeAsked,
 };
 use crate::tenant::Role;
 
@@ -42,6 +42,7 @@ pub(super) fn routes() -> OpenApiRouter<Server> {
         .routes(routes!(stop))
         .routes(routes!(start))
         .routes(routes!(rescale))
+        .routes(routes!(upgrade))
         .routes(routes!(checkpoint))
         .routes(routes!(set))
         .routes(routes!(savepoints, make_savepoint))
@@ -141,6 +142,21 @@ async fn rescale(
 ) -> Answer<Deployed> {
     let tenant = server.tenant(&caller, &tenant, Role::Deploy)?;
     Ok(Json(Server::detached(async move { server.rescale(&tenant, &caller, &job, asked).await }).await?))
+}
+
+/// Puts another version of an operator in its place while the job runs. Answers when a checkpoint holds it, or when it is refused or taken back.
+#[utoipa::path(post, path = "/v1/tenants/{tenant}/jobs/{job}/upgrade", tag = "jobs", security(("token" = [])),
+    request_body = UpgradeAsked,
+    params(("tenant" = String, Path, description = "The tenant"), ("job" = String, Path, description = "The job")),
+    responses((status = 200, body = UpgradeReport), Refusals))]
+async fn upgrade(
+    State(server): State<Server>,
+    Auth(caller): Auth,
+    Path((tenant, job)): Path<(String, String)>,
+    Body(asked): Body<UpgradeAsked>,
+) -> Answer<UpgradeReport> {
+    let tenant = server.tenant(&caller, &tenant, Role::Deploy)?;
+    Ok(Json(Server::detached(async move { server.upgrade(&tenant, &caller, &job, asked).await }).await?))
 }
 
 /// Has a running job take a checkpoint.

@@ -13,7 +13,9 @@ use std::path::PathBuf;
 use clap::Args;
 
 pub(super) use client::{Client, segment};
-pub(super) use jobs::{DeleteArgs, DeployArgs, ListArgs, LogsArgs, RescaleArgs, StartArgs, show_job, stop};
+pub(super) use jobs::{
+    DeleteArgs, DeployArgs, ListArgs, LogsArgs, RescaleArgs, StartArgs, job_path, send_component, show_job, stop,
+};
 pub(super) use plugins::{PluginAtArgs, PluginsArgs, PullArgs, PushArgs};
 pub(super) use tenants::TenantCommand;
 

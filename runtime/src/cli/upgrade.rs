@@ -12,8 +12,9 @@ use futures::FutureExt;
 use tokio::sync::Mutex;
 
 use super::control::{TargetArgs, say, unexpected};
-use super::output::{bytes, count};
+use super::output::{bytes, count, print, print_json};
 use super::pipeline::{Pipeline, code_of, fetch};
+use super::remote::{Client, job_path, send_component};
 use crate::checkpoint::Store;
 use crate::error::{Error, ErrorKind};
 use crate::job::{Answer, Control, Refusal, Request, Upgrade, UpgradeReport, UpgradeRequest, UpgradeStatus};
@@ -21,6 +22,7 @@ use crate::model::NodeName;
 use crate::plan::{OperatorSpec, PluginRef, duration, show_duration};
 use crate::plugin::PluginHost;
 use crate::plugin::registry::{Found, PluginFolders};
+use crate::serve::UpgradeAsked;
 
 /// `weir upgrade`.
 #[derive(Debug, Args)]
@@ -52,6 +54,9 @@ impl UpgradeArgs {
     }
 
     async fn ask(self) -> Result<(), Error> {
+        if let Some((client, job)) = self.target.remote()? {
+            return self.ask_server(&client, &job).await;
+        }
         let plugin = self.plugin.as_deref().map(absolute).transpose()?;
         let config = self.config.as_deref().map(parse_config).transpose()?;
         let micros = |time: Option<Duration>| time.map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
@@ -65,9 +70,37 @@ impl UpgradeArgs {
         });
         let answer = self.target.find()?.must_run().await?.ask(&request).await?;
         say(self.target.json, &answer, || match &answer {
-            Answer::Upgraded(report) => Ok(describe(report, plugin.is_some(), config.is_some())),
+            Answer::Upgraded(report) => Ok(describe(report, Some((plugin.is_some(), config.is_some())))),
             other => Err(unexpected(other)),
         })
+    }
+}
+
+impl UpgradeArgs {
+    /// Asks a server, to which a plugin that is named by a path is sent first.
+    async fn ask_server(self, client: &Client, job: &str) -> Result<(), Error> {
+        let config = self.config.as_deref().map(parse_config).transpose()?;
+        let plugin = match &self.plugin {
+            Some(text) => match PluginRef::parse(text) {
+                Ok(PluginRef::Path(path)) => Some(format!("blake3:{}", send_component(client, &path, None).await?)),
+                _ => Some(text.clone()),
+            },
+            None => None,
+        };
+        let millis = |time: Option<Duration>| time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        let asked = UpgradeAsked {
+            node: self.node.clone(),
+            plugin,
+            config,
+            shadow_ms: millis(self.shadow),
+            canary: self.canary,
+            catch_up_ms: millis(self.catch_up),
+        };
+        let report: UpgradeReport = client.post(&job_path(client, job, "/upgrade")?, &asked).await?;
+        if self.target.json {
+            return print_json(&report);
+        }
+        print(describe(&report, None))
     }
 }
 
@@ -92,7 +125,8 @@ fn parse_config(text: &str) -> Result<serde_json::Value, Error> {
     if value.is_object() { Ok(value) } else { Err(wrong("--config is not a JSON object".into())) }
 }
 
-fn describe(report: &UpgradeReport, plugin: bool, config: bool) -> String {
+/// For people. `changed`: whether the plugin and whether the configuration is new, which a pipeline file does not know of.
+fn describe(report: &UpgradeReport, changed: Option<(bool, bool)>) -> String {
     let UpgradeReport { node, from, to, compared, .. } = report;
     let micros = Duration::from_micros;
     let longest = report.pauses_us.iter().copied().max().unwrap_or_default();
@@ -130,6 +164,7 @@ fn describe(report: &UpgradeReport, plugin: bool, config: bool) -> String {
             ));
         }
     }
+    let Some((plugin, config)) = changed else { return text };
     let lines = [(plugin, format!("plugin = \"blake3:{}\"", to.digest)), (config, "its new config".to_owned())];
     let lines: Vec<String> = lines.into_iter().filter(|(changed, _)| *changed).map(|(_, line)| line).collect();
     text.push_str(&format!(

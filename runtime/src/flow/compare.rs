@@ -82,7 +82,7 @@ impl Said {
 }
 
 /// What was compared, and what differed.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Compared {
     /// Calls that both versions got.
     pub calls: u64,
@@ -99,7 +99,7 @@ pub struct Compared {
 }
 
 /// What was said on one port.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct PortCompared {
     /// Records of the old version.
     pub old_records: u64,

@@ -20,12 +20,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
+use tracing::Instrument as _;
 
 use super::compare::{Compared, Said};
 use super::operator::{RETRIES_MAX, RETRY_DELAY, describe};
 use super::report::Progress;
 use super::stage::OperatorCall;
 use super::{OperatorCode, TaskError, open_and_restore};
+use crate::account::Account;
 use crate::checkpoint::{JobStore, SubtaskEntry};
 use crate::clock::Clock;
 use crate::error::Error;
@@ -94,7 +96,7 @@ impl UpgradeHandle {
         let state = (!entry.segments.is_empty()).then(|| (state_version, entry.segments.clone()));
         let (open, who, store) = (Arc::clone(&code.open), (self.task.clone(), self.info.clone()), self.store.clone());
         let (shadow, progress) = (shadow.clone(), Progress::decode(&entry.progress));
-        ShadowTask(tokio::spawn(async move {
+        let work = async move {
             // However this ends, nobody waits for it in vain.
             let ends = Ends(&shadow);
             shadow.lock().phase = Phase::Restoring;
@@ -113,7 +115,8 @@ impl UpgradeHandle {
                 Err(reason) => shadow.fail(reason),
             }
             drop(ends);
-        }))
+        };
+        ShadowTask(tokio::spawn(Account::run_under(Account::current(), work).in_current_span()))
     }
 }
 

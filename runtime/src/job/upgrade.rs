@@ -70,7 +70,7 @@ pub struct UpgradeRequest {
 }
 
 /// Some code, as it calls itself.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct CodeVersion {
     /// Its version.
     pub version: String,
@@ -91,7 +91,7 @@ impl CodeVersion {
 }
 
 /// An upgrade that is done: the new version is in a complete checkpoint.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct UpgradeReport {
     /// Which operator.
     pub node: String,
@@ -100,10 +100,13 @@ pub struct UpgradeReport {
     /// What it runs.
     pub to: CodeVersion,
     /// The checkpoint that the new version was restored from.
+    #[schema(value_type = u64)]
     pub restored: Epoch,
     /// The one at whose barrier it took over.
+    #[schema(value_type = u64)]
     pub swapped: Epoch,
     /// The first complete one that holds its state.
+    #[schema(value_type = u64)]
     pub confirmed: Epoch,
     /// How long each subtask stood still at the swap, in microseconds.
     pub pauses_us: Vec<u64>,
@@ -114,7 +117,7 @@ pub struct UpgradeReport {
 }
 
 /// How far an upgrade is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct UpgradeStatus {
     /// Which operator.
     pub node: String,

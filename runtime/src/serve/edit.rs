@@ -14,19 +14,24 @@ pub(super) fn set_parallelism(text: &str, node: &str, parallelism: u32) -> Resul
     })
 }
 
-/// Sets the plugin of an operator, and its configuration if there is a new one.
+/// Sets the plugin of an operator, and its configuration, if there are new ones.
 ///
 /// # Errors
 ///
-/// If the text has no such operator, or the configuration has something that TOML cannot say.
-pub(super) fn set_plugin(
+/// If the text has no such operator, or the configuration is no object or has something that TOML cannot say.
+pub(super) fn set_operator(
     text: &str,
     node: &str,
-    plugin: &str,
+    plugin: Option<&str>,
     config: Option<&serde_json::Value>,
 ) -> Result<String, String> {
+    if config.is_some_and(|config| !config.is_object()) {
+        return Err("the configuration is not a JSON object".into());
+    }
     edit(text, node, &["operator"], |table| {
-        table.insert("plugin", value(plugin));
+        if let Some(plugin) = plugin {
+            table.insert("plugin", value(plugin));
+        }
         if let Some(config) = config {
             table.insert("config", value(toml_value(config)?));
         }
@@ -84,7 +89,7 @@ mod tests {
         let wider = set_parallelism(TEXT, "count", 4).expect("it is there");
         assert_eq!(wider, TEXT.replace("parallelism = 2", "parallelism = 4"));
         let config = serde_json::json!({ "size": "1h", "deep": { "list": [1, 2.5, true] } });
-        let other = set_plugin(TEXT, "count", "blake3:00", Some(&config)).expect("it is there");
+        let other = set_operator(TEXT, "count", Some("blake3:00"), Some(&config)).expect("it is there");
         assert!(other.starts_with("name = \"j\" # mine\n") && other.contains("plugin = \"blake3:00\""), "{other}");
         let parsed: DocumentMut = other.parse().expect("it is TOML");
         assert_eq!(parsed["operator"]["count"]["config"]["deep"]["list"][1].as_float(), Some(2.5));
@@ -94,7 +99,7 @@ mod tests {
     fn what_is_not_there_or_cannot_be_said_is_refused_by_name() {
         assert!(set_parallelism(TEXT, "other", 4).expect_err("it is not there").contains("\"other\""));
         let null = serde_json::json!({ "a": null });
-        assert!(set_plugin(TEXT, "count", "x", Some(&null)).is_err());
-        assert!(set_plugin("not toml [", "count", "x", None).is_err());
+        assert!(set_operator(TEXT, "count", None, Some(&null)).is_err());
+        assert!(set_operator("not toml [", "count", Some("x"), None).is_err());
     }
 }

@@ -25,6 +25,7 @@ use super::fault::{Fault, FaultKind};
 use super::journal::{Journal, Ring};
 use super::load::{self, Code, Loaded};
 use super::tenant::Tenant;
+use super::upgrade::settled;
 use crate::checkpoint::{Series, Start, Store, histories, look_for};
 use crate::error::{Error, ErrorKind};
 use crate::job::{Control, Job, Outcome, RunOptions};
@@ -316,6 +317,7 @@ async fn run_once(
         Some(loaded) => loaded,
         None => {
             let _turn = inner.starting.acquire().await;
+            let record = settled(&tenant.store, &handle.name, &record).await?;
             load::load(inner, tenant, &record.pipeline, Code::Fixed(&record.digests)).await?
         }
     };

@@ -7,7 +7,7 @@ use super::desired::Want;
 use super::fault::Fault;
 use super::job::{JobHandle, Phase, Samples};
 use crate::checkpoint::Savepoint;
-use crate::job::{Answer, Fit, Request, Status};
+use crate::job::{Answer, Fit, Request, Status, UpgradeStatus};
 use crate::model::Timestamp;
 use crate::plan::{NodeKind, Plan};
 
@@ -112,6 +112,8 @@ pub struct RunView {
     pub failed: u64,
     /// How often it started over by itself since then.
     pub restarts: u64,
+    /// The upgrade that is under way, if one is.
+    pub upgrade: Option<UpgradeStatus>,
     /// The settings of its checkpoints that are in force.
     pub settings: std::collections::BTreeMap<String, String>,
 }
@@ -246,6 +248,7 @@ fn run_view(status: Status) -> RunView {
         checkpoints: status.checkpoints,
         failed: status.failed,
         restarts: status.restarts,
+        upgrade: status.upgrade,
         settings: status.settings.into_iter().collect(),
     }
 }

@@ -12,8 +12,8 @@ use crate::error::{Error, ErrorKind};
 
 /// How long a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a server may say nothing: longer than any checkpoint that is waited for.
-const READ_TIMEOUT: Duration = Duration::from_secs(600);
+/// How often it is looked whether a server that says nothing is still there: what is asked may take long.
+const KEEPALIVE: Duration = Duration::from_secs(30);
 /// How much of an answer that is none of a server is shown.
 const SHOWN: usize = 200;
 
@@ -61,7 +61,7 @@ impl Client {
         let mut builder = reqwest::Client::builder()
             .user_agent(concat!("weir/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(CONNECT_TIMEOUT)
-            .read_timeout(READ_TIMEOUT)
+            .tcp_keepalive(KEEPALIVE)
             // A token goes where it was meant to go.
             .redirect(reqwest::redirect::Policy::none());
         if is_local {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IsTerminal, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -126,7 +126,20 @@ pub(in crate::cli) struct LogsArgs {
     json: bool,
 }
 
-fn job_path(client: &Client, job: &str, rest: &str) -> Result<String, Error> {
+/// Sends a component, unless the server has it, and gives its digest.
+pub(in crate::cli) async fn send_component(client: &Client, path: &Path, key: Option<&Path>) -> Result<String, Error> {
+    let component = super::plugins::read(path)?;
+    let (digest, signature) = super::plugins::sign(&component, key)?;
+    let address = client.of_tenant(&format!("/components/{digest}"))?;
+    if client.find::<ComponentView>(&address).await?.is_none() {
+        eprintln!("sending {} ({})", path.display(), bytes(component.len() as u64));
+        client.upload::<ComponentView>(&address, component, signature.as_deref()).await?;
+    }
+    Ok(digest)
+}
+
+/// The address of a job.
+pub(in crate::cli) fn job_path(client: &Client, job: &str, rest: &str) -> Result<String, Error> {
     client.of_tenant(&format!("/jobs/{}{rest}", segment(job)))
 }
 
@@ -138,15 +151,7 @@ impl DeployArgs {
             let mut plugins = BTreeMap::new();
             for operator in &spec.operators {
                 let PluginRef::Path(path) = &operator.plugin else { continue };
-                let path = spec.dir.join(path);
-                let bytes = super::plugins::read(&path)?;
-                let (digest, signature) = super::plugins::sign(&bytes, self.sign.as_deref())?;
-                let address = client.of_tenant(&format!("/components/{digest}"))?;
-                // What is there already need not be sent, unless it is to be signed.
-                if client.find::<ComponentView>(&address).await?.is_none() {
-                    eprintln!("sending {} ({})", path.display(), self::bytes(bytes.len() as u64));
-                    client.upload::<ComponentView>(&address, bytes, signature.as_deref()).await?;
-                }
+                let digest = send_component(&client, &spec.dir.join(path), self.sign.as_deref()).await?;
                 plugins.insert(operator.name.to_string(), digest);
             }
             let drop_state: BTreeSet<String> = self.drop_state.iter().cloned().collect();
