@@ -182,7 +182,19 @@ pub(crate) struct Accounts {
     shared: Arc<Shared>,
     /// Whatever belongs to nobody.
     free: Account,
-    named: Mutex<(AccountId, BTreeMap<Arc<str>, Weak<Inner>>)>,
+    named: Mutex<Named>,
+}
+
+#[derive(Debug)]
+struct Named {
+    next: AccountId,
+    accounts: BTreeMap<Arc<str>, Weak<Inner>>,
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 impl fmt::Debug for Account {
@@ -201,7 +213,7 @@ impl Accounts {
             clock,
         });
         let free = Account::new(&shared, (0, "".into(), true), AccountLimits::default());
-        Self { shared, free, named: Mutex::new((1, BTreeMap::new())) }
+        Self { shared, free, named: Mutex::new(Named { next: 1, accounts: BTreeMap::new() }) }
     }
 
     /// Nobody's.
@@ -212,7 +224,7 @@ impl Accounts {
     /// The account of this name, made if there is none that lives; with these limits from now on.
     pub(crate) fn account(&self, name: &str, limits: AccountLimits) -> Account {
         let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
-        let (next, accounts) = &mut *named;
+        let Named { next, accounts } = &mut *named;
         if let Some(inner) = accounts.get(name).and_then(Weak::upgrade) {
             drop(named);
             let account = Account(inner);
@@ -230,7 +242,7 @@ impl Accounts {
     /// Those that live, by name.
     pub(crate) fn all(&self) -> Vec<Account> {
         let named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
-        named.1.values().filter_map(Weak::upgrade).map(Account).collect()
+        named.accounts.values().filter_map(Weak::upgrade).map(Account).collect()
     }
 
     /// Linear memory of all instances.
@@ -362,7 +374,8 @@ impl Account {
 
     /// That a quota was crossed.
     fn quota(&self, what: &'static str, limit: String, value: String) -> Quota {
-        Quota::Account { account: self.name().to_owned(), what, limit, value }
+        let account = if self.0.is_free { "what runs under no account" } else { self.name() }.to_owned();
+        Quota::Account { account, what, limit, value }
     }
 
     /// A place for one more instance.

@@ -4,8 +4,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::sync::watch;
 use weir::checkpoint::Start;
+use weir::clock::Clock;
 use weir::job::Outcome;
 use weir::model::{Batch, TaskInfo};
 use weir::plan::LimitsSpec;
@@ -30,10 +32,13 @@ fn limits() -> LimitsSpec {
     LimitsSpec { memory_bytes: 256 << 20, cpu: hour, wall: hour, ..LimitsSpec::default() }
 }
 
-async fn open(plugin: &Plugin, what: &str) -> Result<Box<dyn Operator>, OperatorError> {
+fn task() -> TaskInfo {
     let (job, node) = ("job".to_owned(), "node".to_owned());
-    let task = TaskInfo { job, node, subtask: 0, parallelism: 2, key_groups: 128, groups: 0..64, seed: 1 };
-    plugin.open(&limits(), &serde_json::json!({ "do": what, "in": "process" }), &task).await
+    TaskInfo { job, node, subtask: 0, parallelism: 2, key_groups: 128, groups: 0..64, seed: 1 }
+}
+
+async fn open(plugin: &Plugin, what: &str) -> Result<Box<dyn Operator>, OperatorError> {
+    plugin.open(&limits(), &serde_json::json!({ "do": what, "in": "process" }), &task()).await
 }
 
 fn records() -> Batch {
@@ -138,6 +143,31 @@ async fn plugins_are_compiled_one_at_a_time_for_an_account_and_what_it_takes_is_
     assert!(anna.usage().waited == Duration::ZERO, "nobody waited for a core");
 }
 
+#[tokio::test]
+async fn waiting_for_a_slot_is_not_counted_against_the_wall_clock_limit_of_a_call() {
+    let host = host(Some(1), None);
+    let anna = host.account("anna", AccountLimits::default());
+    let bert = host.account("bert", AccountLimits::default());
+    let plugin = hostile(&host, &anna).await.with_account(bert.clone());
+    let config = serde_json::json!({});
+    let wall = LimitsSpec { wall: Duration::from_millis(300), ..limits() };
+    let mut operator = plugin.open(&wall, &config, &task()).await.expect("it opens");
+    // It has the only slot, wants to go on, and does not.
+    let mut holder = Box::pin(anna.run(async {
+        loop {
+            weir::account::yield_now().await;
+        }
+    }));
+    assert!((&mut holder).now_or_never().is_none());
+    let holds = async {
+        tokio::time::sleep(wall.wall * 3).await;
+        drop(holder);
+    };
+    let (called, ()) = tokio::join!(process(&mut *operator), holds);
+    called.expect("it waited longer than a call may take, and took no time itself");
+    assert!(bert.usage().waited >= wall.wall * 2, "{:?}", bert.usage());
+}
+
 /// A pipeline whose sources never wait for anything, from the generator to nowhere.
 fn generating(sources: usize, records: Option<u64>) -> Pipeline {
     let mut text = String::from("name = \"t\"\ncheckpoint = { interval = \"50ms\", retain = 2 }\n");
@@ -195,12 +225,12 @@ async fn measure_what_an_account_costs_a_call() {
     for _ in 0..20 {
         for (case, operator) in operators.iter_mut().enumerate() {
             let work = async {
-                let (batch, mut out, began) = (records(), Output::default(), std::time::Instant::now());
+                let (batch, mut out, clock) = (records(), Output::default(), Clock::system());
                 for _ in 0..20_000 {
                     out.clear();
                     operator.process(7, 0, &batch, &mut out).await.expect("it behaves");
                 }
-                began.elapsed().as_secs_f64() / 20_000.0 * 1e9
+                clock.elapsed().as_secs_f64() / 20_000.0 * 1e9
             };
             let took = if case == 1 { anna.run(work).await } else { work.await };
             best[case] = best[case].min(took);
@@ -210,6 +240,13 @@ async fn measure_what_an_account_costs_a_call() {
     println!(
         "ns a call: without an account {free:.0}, in a task of one {within:.0}, each by itself {each:.0}, with a ceiling {ceiling:.0}"
     );
+}
+
+/// CPU time of this process, in seconds.
+fn process_cpu() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux says it");
+    let fields: Vec<&str> = stat.rsplit(')').next().expect("a name").split_whitespace().collect();
+    (11..13).map(|field| fields[field].parse::<f64>().expect("a number") / 100.0).sum()
 }
 
 /// How a well-behaved account fares beside eight endless loops of another.
@@ -232,12 +269,12 @@ async fn measure_what_one_account_gets_beside_eight_endless_loops() {
             spinning.spawn(async move { process(&mut *operator).await });
         }
         let mut operator = open(&plugin.with_account(good.clone()), "nothing").await.expect("it opens");
-        let began = std::time::Instant::now();
-        let account = good.clone();
+        let (clock, cpu_before) = (Clock::system(), process_cpu());
+        let (account, until) = (good.clone(), clock.clone());
         let calls = tokio::spawn(async move {
             let mut calls = 0u64;
             let work = async {
-                while began.elapsed() < Duration::from_secs(3) {
+                while until.elapsed() < Duration::from_secs(3) {
                     for _ in 0..1_000 {
                         process(&mut *operator).await.expect("it behaves");
                     }
@@ -249,9 +286,63 @@ async fn measure_what_one_account_gets_beside_eight_endless_loops() {
             calls
         });
         let calls = calls.await.expect("it ends");
-        let took = began.elapsed().as_secs_f64();
+        let took = clock.elapsed().as_secs_f64();
         let (hog, good) = (hog.usage().cpu.as_secs_f64() / took, good.usage().cpu.as_secs_f64() / took);
-        println!("{label}: {:.0} calls a second; cores: good {good:.2}, hog {hog:.2}", calls as f64 / took);
+        let each = calls as f64 / (process_cpu() - cpu_before);
+        println!("{label}: {each:.0} calls a second of CPU time of all; cores: good {good:.2}, hog {hog:.2}");
+        spinning.shutdown().await;
+    }
+}
+
+/// What accounts that never have enough get, by weight.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "measures"]
+async fn measure_what_weights_come_to() {
+    let host = host(Some(2), None);
+    let accounts = [("light", 100), ("middle", 200), ("heavy", 500)]
+        .map(|(name, weight)| host.account(name, AccountLimits { weight, ..AccountLimits::default() }));
+    let plugin = hostile(&host, &accounts[0]).await;
+    let mut spinning = tokio::task::JoinSet::new();
+    for account in &accounts {
+        for _ in 0..4 {
+            let mut operator = open(&plugin.clone().with_account(account.clone()), "spin").await.expect("it opens");
+            spinning.spawn(async move { process(&mut *operator).await });
+        }
+    }
+    let before = accounts.each_ref().map(|account| account.usage().cpu);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let used: Vec<f64> =
+        accounts.iter().zip(before).map(|(account, before)| (account.usage().cpu - before).as_secs_f64()).collect();
+    let whole: f64 = used.iter().sum();
+    let shares: Vec<String> = used.iter().map(|used| format!("{:.3}", used / whole)).collect();
+    println!("shares of weights 100, 200, 500 (0.125, 0.250, 0.625): {}; of {whole:.2} s", shares.join(", "));
+    spinning.shutdown().await;
+}
+
+/// How long a job of several tasks takes beside endless loops of another account: its tasks wake one another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "measures"]
+async fn measure_a_job_of_several_tasks_beside_endless_loops() {
+    for loops in [0, 1, 8] {
+        let host = host(Some(2), None);
+        let hog = host.account("hog", AccountLimits::default());
+        let good = host.account("good", AccountLimits::default());
+        let plugin = hostile(&host, &hog).await;
+        let mut spinning = tokio::task::JoinSet::new();
+        for _ in 0..loops {
+            let mut operator = open(&plugin, "spin").await.expect("it opens");
+            spinning.spawn(async move { process(&mut *operator).await });
+        }
+        let text = "name = \"t\"\ncheckpoint = { interval = \"1s\" }\n[source.s]\nconnector = \"generator\"\n\
+                    records = 3000000\n[sink.o]\nconnector = \"blackhole\"\ninputs = [\"s\"]\nparallelism = 2\n";
+        let pipeline = Pipeline::new(text, []);
+        let job = pipeline.job();
+        let clock = Clock::system();
+        let stopped = watch::Sender::new(false);
+        good.run(job.run(Start::Resume, stopped.subscribe())).await.expect("it ends");
+        let took = clock.elapsed().as_secs_f64();
+        let (cpu, waited) = (good.usage().cpu.as_secs_f64(), good.usage().waited.as_secs_f64());
+        println!("beside {loops} loops: {took:.2} s; {cpu:.2} s on a core, {waited:.2} s waited for one");
         spinning.shutdown().await;
     }
 }

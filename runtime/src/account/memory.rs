@@ -161,10 +161,8 @@ impl InstanceMemory {
         self.held.bytes.fetch_add(more, Ordering::SeqCst);
         pool.make_room(ceiling, 0);
         self.held.bytes.fetch_sub(more, Ordering::SeqCst);
-        let fits = self.check().and_then(|()| match after <= ceiling {
-            true => Ok(()),
-            false => Err(Quota::Process { limit: ceiling, value: after }),
-        });
+        let room = if after <= ceiling { Ok(()) } else { Err(Quota::Process { limit: ceiling, value: after }) };
+        let fits = self.check().and(room);
         if fits.is_err() {
             pool.total.fetch_sub(more, Ordering::SeqCst);
         }

@@ -261,7 +261,7 @@ impl Slots {
     /// Hands out slots while there are some, and somebody who may have one. Says whom to wake, without the lock.
     fn hand_out(&self, book: &mut Book, now: Duration) -> Vec<Waker> {
         let mut woken = Vec::new();
-        while self.gate.load(Ordering::SeqCst) % ONE_WAITS > 0
+        while !self.gate.load(Ordering::SeqCst).is_multiple_of(ONE_WAITS)
             && let Some((account, ticket)) = book.stride.pick(now)
         {
             self.gate.fetch_sub(ONE_WAITS + 1, Ordering::SeqCst);

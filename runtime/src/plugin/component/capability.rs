@@ -21,7 +21,7 @@ const MEANINGS: &[(&str, &str, Option<&str>)] = &[
     ("weir:plugin/log@", "writes lines to the log of its job", None),
     ("weir:plugin/metrics@", "counts and measures under names of its own", None),
     ("weir:plugin/timers@", "asks for the time of the call, and to be called at a time", None),
-    ("weir:plugin/http@", "sends requests over HTTP: to no host, without a grant", Some("http:HOST")),
+    ("weir:plugin/http@", "sends requests over HTTP: nowhere, without a grant", Some("http:HOST")),
     ("weir:plugin/snapshots@", "writes its state into checkpoints, and reads it back", None),
     ("wasi:clocks/wall-clock@", "asks for the time of day: gets the time of the call, without a grant", Some("clock")),
     ("wasi:clocks/monotonic-clock@", "measures time: no time passes in a call, without a grant", Some("clock")),
