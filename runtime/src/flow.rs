@@ -355,7 +355,13 @@ impl Blueprint<'_> {
         // A task of its own: restoring is work for a core, and each subtask may have one.
         let mut opening = JoinSet::new();
         let store = self.replay.as_ref().map_or(&self.context.store, |replay| replay.store).clone();
-        opening.spawn(open_and_restore(Arc::clone(&code.open), (task.clone(), info.clone()), host, store, state));
+        opening.spawn(open_and_restore(
+            Arc::clone(&code.open),
+            (task.clone(), info.clone()),
+            (host, false),
+            store,
+            state,
+        ));
         let (operator, holdings) = match opening.join_next().await {
             Some(Ok(opened)) => opened?,
             Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
@@ -419,13 +425,14 @@ impl Blueprint<'_> {
 async fn open_and_restore(
     open: Arc<OpenOperator>,
     (task, info): (TaskId, TaskInfo),
-    host: HostCut,
+    (host, is_aside): (HostCut, bool),
     store: JobStore,
     state: Option<(u32, Vec<SegmentRef>)>,
 ) -> Result<(Box<dyn Operator>, Holdings), TaskError> {
     let failed = |while_doing: &str, source| TaskError::opening(&task, while_doing, source);
     let unread = |error| TaskError::state(&task, error);
     let mut operator = open(info).await.map_err(|e| failed("while it was opened", e))?;
+    operator.set_aside(is_aside);
     operator.resume_from(host);
     let Some((written, segments)) = state else { return Ok((operator, Holdings::default())) };
     let (reader, holdings) = SegmentReader::open(&segments, |_| store.clone()).await.map_err(unread)?;

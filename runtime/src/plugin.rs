@@ -176,6 +176,9 @@ pub trait Operator: Send {
     /// Goes on from a cut: called on a fresh instance, before `restore`.
     fn resume_from(&mut self, _cut: HostCut) {}
 
+    /// Whether it works beside the one that counts. What it measures is dropped then, and its log lines say so.
+    fn set_aside(&mut self, _aside: bool) {}
+
     /// Its memory in bytes, which never shrinks in a component; 0 where nobody knows.
     fn memory_bytes(&self) -> u64 {
         0

@@ -11,7 +11,8 @@
 //! queue at cut m. The queue is bounded in bytes. A stage that works as fast as it can would keep its shadow behind for ever, so it gives way
 //! to one that lags, for as long as its own calls take: at worst it works at half its speed.
 //!
-//! A shadow has no side effects: nothing that it says goes anywhere. What it is granted of the world outside is to be read only.
+//! A shadow has no side effects: nothing that it says or measures goes anywhere, and its log lines are marked. What it can be granted of the world
+//! outside (`grants`: a clock, randomness) is only there to be read; a grant that lets an operator change something must not be given to it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -103,7 +104,7 @@ impl UpgradeHandle {
                 Ok(Progress::Source { .. }) => return shadow.fail("its checkpoint is that of a source".into()),
                 Err(reason) => return shadow.fail(reason),
             };
-            let operator = match open_and_restore(open, who, host, store, state).await {
+            let operator = match open_and_restore(open, who, (host, true), store, state).await {
                 Ok((operator, _)) => operator,
                 Err(error) => return shadow.fail(Error::from(error).chain()),
             };
@@ -355,7 +356,8 @@ impl Shadow {
             // Native code has no other place at which others get their turn.
             tokio::task::yield_now().await;
         }
-        let Worker { operator, wake_at, now, .. } = worker;
+        let Worker { mut operator, wake_at, now, .. } = worker;
+        operator.set_aside(false);
         Ok(Handover { operator, wake_at, now })
     }
 
@@ -439,7 +441,7 @@ struct Recorded {
 
 /// Which call it was.
 enum Recall {
-    Process(u32, Batch),
+    Process(u32, Box<Batch>),
     Advance(Timestamp),
     Wake,
     Finish(u32),
@@ -512,7 +514,7 @@ impl Recorder {
         }
         let ended = self.shadow.0.clock.elapsed();
         let call = match call {
-            OperatorCall::Process(port, batch) => Some(Recall::Process(port, batch.clone())),
+            OperatorCall::Process(port, batch) => Some(Recall::Process(port, Box::new(batch.clone()))),
             OperatorCall::Advance(time) => Some(Recall::Advance(time)),
             OperatorCall::Wake => Some(Recall::Wake),
             OperatorCall::Finish(port) => Some(Recall::Finish(port)),

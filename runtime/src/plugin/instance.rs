@@ -448,6 +448,12 @@ impl Operator for Instance {
         }
     }
 
+    fn set_aside(&mut self, aside: bool) {
+        if let Some(store) = &mut self.store {
+            store.data_mut().log.is_aside = aside;
+        }
+    }
+
     fn memory_bytes(&self) -> u64 {
         self.store.as_ref().map_or(0, |store| store.data().meter.memory_bytes())
     }

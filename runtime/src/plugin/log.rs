@@ -23,6 +23,8 @@ pub(super) struct Log {
     lines: u32,
     dropped: u64,
     warned: bool,
+    /// Of an instance that works beside the one that counts: its lines say so.
+    pub(super) is_aside: bool,
     /// The last error of the current call.
     pub(super) last_error: Option<String>,
     /// What the current call has printed as errors, as far as it is kept.
@@ -33,7 +35,21 @@ impl Log {
     pub(super) fn new(job: String, node: String, subtask: u32, clock: Clock, lines_max: u32) -> Self {
         let window = clock.elapsed();
         let (last_error, printed) = (None, String::new());
-        Self { job, node, subtask, clock, lines_max, window, lines: 0, dropped: 0, warned: false, last_error, printed }
+        let is_aside = false;
+        Self {
+            job,
+            node,
+            subtask,
+            clock,
+            lines_max,
+            window,
+            lines: 0,
+            dropped: 0,
+            warned: false,
+            is_aside,
+            last_error,
+            printed,
+        }
     }
 
     pub(super) fn enabled(&self, level: log::Level) -> bool {
@@ -69,6 +85,7 @@ impl Log {
         if self.lines < self.lines_max && self.enabled(level) {
             self.lines += 1;
             let (job, node, subtask) = (&self.job, &self.node, self.subtask);
+            let message = Shown { message: &message, is_aside: self.is_aside };
             match level {
                 log::Level::Trace => tracing::trace!(target: "weir::plugin", %job, %node, subtask, "{message}"),
                 log::Level::Debug => tracing::debug!(target: "weir::plugin", %job, %node, subtask, "{message}"),
@@ -111,6 +128,21 @@ impl Log {
                 "{dropped} log lines were dropped: limits.log_lines is {} a second", self.lines_max
             );
         }
+    }
+}
+
+/// A line, with a mark if it is of a shadow.
+struct Shown<'a> {
+    message: &'a str,
+    is_aside: bool,
+}
+
+impl std::fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.is_aside {
+            f.write_str("(the next version, beside the stream) ")?;
+        }
+        f.write_str(self.message)
     }
 }
 

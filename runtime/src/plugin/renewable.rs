@@ -62,6 +62,8 @@ pub(super) struct Renewable {
     open: Option<Epoch>,
     /// The newest that was asked for.
     epoch: Epoch,
+    /// It works beside the one that counts, and so does each fresh instance.
+    is_aside: bool,
 }
 
 /// When to recycle, and what is owed for it.
@@ -91,7 +93,7 @@ impl Renewable {
             written: BTreeSet::new(),
             owes_full: false,
         });
-        Self { maker, instance, ceiling, open: None, epoch: Epoch(0) }
+        Self { maker, instance, ceiling, open: None, epoch: Epoch(0), is_aside: false }
     }
 
     /// After a call that went well.
@@ -142,6 +144,7 @@ impl Renewable {
         // The old one first: it may hold the last place, and its memory is what this is about.
         self.instance.retire();
         self.instance = self.maker.opened().await.map_err(not_again)?;
+        self.instance.set_aside(self.is_aside);
         self.instance.resume_from(cut);
         if !kept.chunks.is_empty() {
             let version = self.maker.plugin.descriptor().state_version;
@@ -302,6 +305,7 @@ impl Operator for Renewable {
             let cut = self.instance.host_cut();
             self.instance.retire();
             self.instance = self.maker.fresh(Call::Restore).await?;
+            self.instance.set_aside(self.is_aside);
             self.instance.resume_from(cut);
         }
         if let Some(ceiling) = &mut self.ceiling {
@@ -336,6 +340,11 @@ impl Operator for Renewable {
 
     fn resume_from(&mut self, cut: HostCut) {
         self.instance.resume_from(cut);
+    }
+
+    fn set_aside(&mut self, aside: bool) {
+        self.is_aside = aside;
+        self.instance.set_aside(aside);
     }
 
     fn memory_bytes(&self) -> u64 {
