@@ -55,6 +55,7 @@
 
 #[cfg(test)]
 pub(crate) mod auditor;
+mod catalogue;
 mod compress;
 mod content;
 mod cut;
@@ -79,6 +80,7 @@ mod recover;
 mod refused;
 mod savepoint;
 mod segment;
+mod series;
 #[cfg(test)]
 mod simulation;
 #[cfg(test)]
@@ -97,14 +99,14 @@ pub use manifest::{
     COMMITTABLES_MAX, Manifest, NODES_MAX, NodeEntry, NodeKind, OPAQUE_BYTES_MAX, POSITIONS_MAX, PluginEntry,
     SUBTASKS_MAX, SubtaskEntry, TEXT_BYTES_MAX,
 };
-pub use objects::{JobStore, PLUGIN_BYTES_MAX, Store};
+pub use objects::{DEFAULT_TENANT, JobStore, PLUGIN_BYTES_MAX, Store};
 pub use pack::{
     CHUNK_BYTES_MAX, INLINE_BYTES_MAX, PACK_BYTES_MAX, PACK_CHUNKS_MAX, Pack, PackBuilder, PackName, PackSize,
 };
 pub use packer::{PACK_BYTES, SnapshotPacker, Written};
 pub use publish::{CommitPermit, Run};
 pub use read::{SegmentReader, move_chunks, read_segments};
-pub use recover::{Begun, Restorable, Start, begin, give_up, look_for, open_tip};
+pub use recover::{Begun, Restorable, Start, begin, give_up, histories, look_for, open_tip};
 pub use refused::{Refused, refused};
 pub(crate) use savepoint::pin;
 pub use savepoint::{
@@ -112,3 +114,4 @@ pub use savepoint::{
     missing_plugins,
 };
 pub use segment::{Layout, Lengths, SEGMENTS_MAX, SegmentRef, SegmentSet, reading_order};
+pub use series::{Revision, Series};

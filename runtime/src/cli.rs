@@ -16,11 +16,13 @@ mod inspect;
 mod metrics;
 mod output;
 mod pipeline;
-pub mod plugin;
+mod plugin;
 mod progress;
+mod remote;
 mod replay;
 mod run;
 mod savepoint;
+mod serve;
 mod sink;
 mod socket;
 mod start_from;
@@ -28,6 +30,7 @@ mod txn;
 mod upgrade;
 
 pub use output::start_logging;
+pub use serve::LogFormat;
 
 /// A stream runtime whose operators are WebAssembly components, with exactly-once state.
 #[derive(Debug, Parser)]
@@ -63,9 +66,26 @@ enum Command {
     /// Keep checkpoints under a name, to start from them later or elsewhere
     #[command(subcommand)]
     Savepoint(savepoint::SavepointCommand),
-    /// Say how a job is getting on
+    /// Serve many tenants over HTTP
+    Serve(serve::ServeArgs),
+    /// Make and manage the tenants of a server
+    #[command(subcommand)]
+    Tenant(remote::TenantCommand),
+    /// Bring a pipeline to a server, or change it there: its state goes on
+    Deploy(remote::DeployArgs),
+    /// List the jobs of a tenant on a server
+    List(remote::ListArgs),
+    /// Start a job on a server that does not run
+    Start(remote::StartArgs),
+    /// Give a node of a job on a server another number of subtasks
+    Rescale(remote::RescaleArgs),
+    /// Show what a job on a server logs
+    Logs(remote::LogsArgs),
+    /// Delete a job on a server that does not run, with all its state
+    Delete(remote::DeleteArgs),
+    /// Say how a job is getting on, here or on a server
     Status(control::StatusArgs),
-    /// Stop a running job with a last checkpoint
+    /// Stop a running job with a last checkpoint, here or on a server
     Stop(control::StopArgs),
     /// Put another version of an operator, or another configuration of it, in place of the one that runs
     Upgrade(upgrade::UpgradeArgs),
@@ -100,6 +120,14 @@ impl CompileArgs {
 }
 
 impl Cli {
+    /// How logs are to be written.
+    pub fn log_format(&self) -> LogFormat {
+        match &self.command {
+            Command::Serve(args) => args.log_format,
+            _ => LogFormat::Text,
+        }
+    }
+
     /// Carries the command out.
     ///
     /// # Errors
@@ -114,6 +142,14 @@ impl Cli {
             Command::Checkpoint(command) => command.run(),
             Command::Replay(args) => args.run(),
             Command::Savepoint(command) => command.run(),
+            Command::Serve(args) => args.run(),
+            Command::Tenant(command) => command.run(),
+            Command::Deploy(args) => args.run(),
+            Command::List(args) => args.run(),
+            Command::Start(args) => args.run(),
+            Command::Rescale(args) => args.run(),
+            Command::Logs(args) => args.run(),
+            Command::Delete(args) => args.run(),
             Command::Status(args) => args.run(),
             Command::Stop(args) => args.run(),
             Command::Upgrade(args) => args.run(),

@@ -4,6 +4,7 @@
 //! to poll, when to prepare and when to commit; what it hands back for a checkpoint is bytes that only it reads.
 
 mod blackhole;
+mod confined;
 mod durable;
 mod encode;
 mod event_time;

@@ -20,6 +20,7 @@ use async_trait::async_trait;
 use futures::stream::{StreamExt, TryStreamExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tracing::Instrument as _;
 
 mod budget;
 mod channel;
@@ -54,13 +55,14 @@ pub use rescale::{Carried, carry_over};
 pub use shadow::{CAUGHT_UP, Shadow, ShadowPhase, ShadowStatus, ShadowTask, UpgradeHandle};
 pub use stage::OperatorCall;
 
+use crate::account::Account;
 use crate::checkpoint::{
     CheckpointError, Holdings, JobStore, Manifest, NodeEntry, SegmentReader, SegmentRef, SubtaskEntry,
 };
 use crate::connector::{self, TaskContext};
 use crate::model::{Barrier, Chunk, Descriptor, JobId, NodeName, StateKind, TaskId, TaskInfo, groups_of_subtask};
-use crate::plan::{Edge, ExchangeKind, NodeKind, OnError, OutPort, PipelineSpec, Plan};
-use crate::plugin::{HostCut, Operator, OperatorError, SnapshotReader};
+use crate::plan::{Edge, ExchangeKind, NodeKind, OnError, OperatorSpec, OutPort, PipelineSpec, Plan};
+use crate::plugin::{HostCut, IMAGE_VERSION, Operator, OperatorError, Plugin, SnapshotReader};
 use operator::OperatorStage;
 use schedule::{Course, Segment};
 use sink::SinkStage;
@@ -87,6 +89,22 @@ pub struct OperatorCode {
     pub image: Option<u32>,
     /// Makes its instances.
     pub open: Arc<OpenOperator>,
+}
+
+impl OperatorCode {
+    /// Instances of a plugin, with the limits and the configuration of an operator.
+    pub fn of(plugin: &Plugin, operator: &OperatorSpec) -> Self {
+        let (made, limits, config) = (plugin.clone(), operator.limits.clone(), operator.config.clone());
+        Self {
+            descriptor: plugin.descriptor().clone(),
+            digest: plugin.digest_bytes(),
+            image: plugin.takes_images().then_some(IMAGE_VERSION),
+            open: Arc::new(move |task| {
+                let (plugin, limits, config) = (made.clone(), limits.clone(), config.clone());
+                Box::pin(async move { plugin.open(&limits, &config, &task).await })
+            }),
+        }
+    }
 }
 
 impl std::fmt::Debug for OperatorCode {
@@ -355,18 +373,18 @@ impl Blueprint<'_> {
         // A task of its own: restoring is work for a core, and each subtask may have one.
         let mut opening = JoinSet::new();
         let store = self.replay.as_ref().map_or(&self.context.store, |replay| replay.store).clone();
-        opening.spawn(open_and_restore(
-            Arc::clone(&code.open),
-            (task.clone(), info.clone()),
-            (host, false),
-            store,
-            state,
-        ));
-        let (operator, holdings) = match opening.join_next().await {
+        let (who, began) = ((task.clone(), info.clone()), (host, false));
+        let restored = open_and_restore(Arc::clone(&code.open), who, began, store, state);
+        opening.spawn(Account::run_under(self.context.account.clone(), restored).in_current_span());
+        let (mut operator, holdings) = match opening.join_next().await {
             Some(Ok(opened)) => opened?,
             Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
             _ => return Err(refuse("opening it was given up".into())),
         };
+        // What is done over has been done: nothing of it goes out again.
+        if self.replay.is_none() {
+            operator.go_live();
+        }
         // Without segments to add to, the next snapshot is full.
         let holdings = if self.full.contains(&task.node) { Holdings::default() } else { holdings };
         let holdings = (code.descriptor.state != StateKind::Stateless).then_some(holdings);
@@ -377,6 +395,7 @@ impl Blueprint<'_> {
             orders,
             clock: self.context.clock.clone(),
             store: self.context.store.clone(),
+            account: self.context.account.clone(),
         };
         let operator = OperatorStage::new(operator, (&self.context, task), holdings, (wake_at, records), ordered);
         Ok((operator, upgrade))

@@ -10,9 +10,11 @@
 //! ```
 //!
 //! The modules, in the order of their dependencies; none uses one that comes after it:
-//! [`model`], [`error`], [`mod@pointer`], [`clock`], [`storage`]; [`plan`]; `checkpoint`, [`plugin`] and [`connector`], which do not know one
+//! [`model`], [`error`], [`mod@pointer`], [`clock`], [`account`], [`storage`]; [`plan`]; `checkpoint`, [`plugin`] and [`connector`], which do not know one
 //! another; `flow`, the data path; `job`, the ring of coordinator and supervisor; [`conformance`], which tries an operator alone; `cli`.
 
+pub mod account;
+pub mod api;
 pub mod checkpoint;
 pub mod cli;
 pub mod clock;
@@ -27,6 +29,8 @@ mod offload;
 pub mod plan;
 pub mod plugin;
 pub mod pointer;
+pub mod serve;
 #[cfg(test)]
 pub(crate) mod simulation;
 pub mod storage;
+pub mod tenant;

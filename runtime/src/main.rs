@@ -6,7 +6,7 @@ use clap::Parser;
 
 fn main() -> ExitCode {
     let cli = weir::cli::Cli::parse();
-    weir::cli::start_logging();
+    weir::cli::start_logging(cli.log_format());
     match cli.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 pub use checkpoint::{CheckpointMetrics, FailureReason, Phase};
-pub use exposition::{CONTENT_TYPE, GuestSeries, GuestValue, render};
+pub use exposition::{CONTENT_TYPE, GuestSeries, GuestValue, ServerNumbers, join, render, render_server};
 pub use store::{StoreMetrics, StoreOperation, StoreOutcome};
 
 use crate::model::{NO_TIME, NodeName, Timestamp};

@@ -16,6 +16,7 @@ pub use descriptor::{Descriptor, Port, StateKind, TaskInfo};
 pub use guarantee::Guarantee;
 pub use names::{Epoch, Generation, JobId, NodeName, TaskId, name_fault};
 pub use shown::ShownBytes;
+pub(crate) use shown::bytes;
 pub use state::{Chunk, CommitIdentity, Committable, Scope, SegmentKind, SnapshotMode, SplitPosition};
 
 use serde::{Deserialize, Serialize};

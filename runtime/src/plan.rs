@@ -9,6 +9,7 @@
 //! file, loads a plugin or starts a task.
 
 mod diagnostic;
+mod grants;
 mod guarantee;
 mod parse;
 mod physical;
@@ -16,6 +17,7 @@ mod report;
 mod spec;
 
 pub use diagnostic::{DIAGNOSTICS_MAX, Diagnostic, Diagnostics, Severity, SourceText};
+pub use grants::{GRANTS_MAX, Grants, HttpHost};
 pub use guarantee::{Guarantees, PATHS_MAX, PathGuarantee, guarantees};
 pub(crate) use parse::values::{DURATION_MAX, duration, show_duration};
 pub use parse::{NODES_MAX, TEXT_BYTES_MAX, parse};

@@ -17,6 +17,7 @@ mod describe;
 mod engine;
 mod error;
 mod host;
+mod http;
 mod image;
 mod instance;
 mod instrument;
@@ -28,6 +29,7 @@ mod metrics;
 mod renewable;
 mod wasi;
 
+pub use crate::account::{Account, AccountLimits, AccountUsage};
 pub use error::PluginError;
 pub use instrument::{Refusal, VERSION as IMAGE_VERSION};
 pub use limits::TICK;
@@ -179,6 +181,10 @@ pub trait Operator: Send {
     /// Whether it works beside the one that counts. What it measures is dropped then, and its log lines say so.
     fn set_aside(&mut self, _aside: bool) {}
 
+    /// What it asks for is done in the world outside from now on: a request that it sends is sent. Before, in `open` and
+    /// `restore`, and of whoever does it over or tries it out, it is not.
+    fn go_live(&mut self) {}
+
     /// Its memory in bytes, which never shrinks in a component; 0 where nobody knows.
     fn memory_bytes(&self) -> u64 {
         0
@@ -228,6 +234,20 @@ pub enum OperatorError {
         value: String,
         /// The key under `limits` that raises it; empty where nothing does.
         setting: &'static str,
+    },
+    /// It crossed a limit of the account that it runs under, which others have set.
+    #[error("plugin crossed the quota of {account} in {call}: {limit} {what}; it came to {value}")]
+    Quota {
+        /// Which export was called.
+        call: &'static str,
+        /// Whose quota it is.
+        account: String,
+        /// What is limited.
+        what: &'static str,
+        /// The limit, as a person writes it.
+        limit: String,
+        /// How far it came.
+        value: String,
     },
     /// It broke the contract: a malformed batch, a port that does not exist, a call where it is not allowed.
     #[error("plugin broke the contract in {call}: {what}")]

@@ -7,6 +7,7 @@
 //!
 //! Whether a store keeps its promises is not asked here: see [`Store::probe`](crate::checkpoint::Store::probe).
 
+mod budget;
 mod local;
 mod options;
 mod url;
@@ -23,6 +24,8 @@ use object_store::path::Path;
 use object_store::prefix::PrefixStore;
 use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 
+use crate::account::Account;
+use budget::Budgeted;
 pub(crate) use local::LocalRoot;
 pub use options::StoreOptions;
 pub use url::{Scheme, StoreUrl};
@@ -83,6 +86,8 @@ pub struct Opened {
     pub(crate) local: Option<LocalRoot>,
     /// The URL, for messages.
     pub name: Arc<str>,
+    /// An account pays for its use.
+    pub(crate) is_paid_for: bool,
 }
 
 impl fmt::Debug for Opened {
@@ -96,11 +101,24 @@ impl Opened {
     /// Any implementation, which has to be durable when it says so and consistent in its listings.
     pub fn of(objects: Arc<dyn ObjectStore>) -> Self {
         let name = objects.to_string().into();
-        Self { objects, local: None, name }
+        Self { objects, local: None, name, is_paid_for: false }
+    }
+}
+
+impl Opened {
+    /// The same store, whose use an account pays for: see its limits. One that is under an account stays under it.
+    #[must_use]
+    pub fn under(self, account: &Account) -> Self {
+        if self.is_paid_for {
+            return self;
+        }
+        Self { objects: Arc::new(Budgeted::new(self.objects, account.clone())), is_paid_for: true, ..self }
     }
 }
 
 /// Opens the store at `url`. A `file://` address is a path: absolute, or relative to `dir`; its folder is made.
+///
+/// What a task opens that runs under an account is [under](Opened::under) that.
 ///
 /// Nothing is asked of a remote store: that its bucket is there, and that it may be written, shows in its first use.
 ///
@@ -108,6 +126,14 @@ impl Opened {
 ///
 /// [`OpenError`]; none of them shows a secret.
 pub fn open(url: &str, dir: &FsPath, options: &StoreOptions) -> Result<Opened, OpenError> {
+    let opened = open_for_all(url, dir, options)?;
+    Ok(match Account::current() {
+        Some(account) => opened.under(&account),
+        None => opened,
+    })
+}
+
+fn open_for_all(url: &str, dir: &FsPath, options: &StoreOptions) -> Result<Opened, OpenError> {
     let url = StoreUrl::parse(url)?;
     options.check(url.scheme)?;
     let client = ClientOptions::new()
@@ -118,7 +144,7 @@ pub fn open(url: &str, dir: &FsPath, options: &StoreOptions) -> Result<Opened, O
     let objects: Arc<dyn ObjectStore> = match url.scheme {
         Scheme::File => {
             let (local, objects) = LocalRoot::open(&dir.join(&url.path)).map_err(OpenError::Folder)?;
-            return Ok(Opened { objects: Arc::new(objects), local: Some(local), name });
+            return Ok(Opened { objects: Arc::new(objects), local: Some(local), name, is_paid_for: false });
         }
         // The client's options first: what the environment and the pipeline say is put on top of them.
         Scheme::S3 => {
@@ -148,7 +174,7 @@ pub fn open(url: &str, dir: &FsPath, options: &StoreOptions) -> Result<Opened, O
     let prefix = Path::parse(&url.path)
         .map_err(|e| StoreFault::new(format!("has a path that cannot be used: {e}"), url::HELP))?;
     let objects = if prefix.as_ref().is_empty() { objects } else { Arc::new(PrefixStore::new(objects, prefix)) };
-    Ok(Opened { objects, local: None, name })
+    Ok(Opened { objects, local: None, name, is_paid_for: false })
 }
 
 /// What the environment says to a client: variables with its prefix that it knows, as `object_store` documents them.

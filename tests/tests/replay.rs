@@ -232,12 +232,12 @@ async fn a_guest_that_looks_at_clocks_and_randomness_without_grants_does_the_sam
 async fn a_guest_that_reads_a_real_clock_is_found_whether_the_grant_is_shown_or_hidden() {
     let host = PluginHost::new(HostOptions::default()).unwrap();
     let plugin = host.load(&guest("sees")).await.unwrap();
-    let all = Grants { clock: true, random: true };
+    let all = Grants { clock: true, random: true, ..Grants::default() };
     for (word, grant) in [("wall", "clock"), ("monotonic", "clock"), ("random", "random"), ("bytes", "random")] {
         for (keep, hidden) in [(false, false), (false, true), (true, false), (true, true)] {
             let case = format!("{word}, keep {keep}, hidden {hidden}");
             let shown = if hidden { String::new() } else { format!("grants = [\"{grant}\"]") };
-            let verdicts = verdicts(&plugin, word, keep, &shown, all).await;
+            let verdicts = verdicts(&plugin, word, keep, &shown, all.clone()).await;
             let mut found = 0;
             // An epoch without a record has nothing that differs.
             for verdict in verdicts.iter().filter(|verdict| verdict.records > 0) {

@@ -129,9 +129,9 @@ impl Identity {
 
     /// The current history of a job, and its number; none if the job never ran, and then there is no trace of it either (I10).
     pub(crate) async fn current(store: &Store, job: &str) -> Result<Option<Self>, CheckpointError> {
-        let mut n = numbers(&store.list(&Store::ids(job)).await?).last().copied().unwrap_or(0);
+        let mut n = numbers(&store.list(&store.ids(job)).await?).last().copied().unwrap_or(0);
         for _ in 0..PROBES_MAX {
-            if !store.exists(&Store::id(job, n + 1)).await? {
+            if !store.exists(&store.id(job, n + 1)).await? {
                 break;
             }
             n += 1;
@@ -139,12 +139,12 @@ impl Identity {
         if n == 0 {
             return match store.evidence(job).await? {
                 // Somebody may be making it right now.
-                Some(_) if store.exists(&Store::id(job, 1)).await? => Box::pin(Self::current(store, job)).await,
-                Some(trace) => Err(CheckpointError::Missing { object: Store::id(job, 1).to_string(), by: trace }),
+                Some(_) if store.exists(&store.id(job, 1)).await? => Box::pin(Self::current(store, job)).await,
+                Some(trace) => Err(CheckpointError::Missing { object: store.id(job, 1).to_string(), by: trace }),
                 None => Ok(None),
             };
         }
-        let path = Store::id(job, n);
+        let path = store.id(job, n);
         let missing = || CheckpointError::Missing { object: path.to_string(), by: format!("job {job}") };
         let bytes = store.read(&path, OBJECT_BYTES_MAX).await?.ok_or_else(missing)?;
         let identity: Self =
@@ -240,7 +240,7 @@ impl JobStore {
             Err(error) => return Err(error),
         };
         let boundary = self.highest_boundary().await?;
-        let later_history = self.store().exists(&Store::id(self.job(), history + 1)).await?;
+        let later_history = self.store().exists(&self.store().id(self.job(), history + 1)).await?;
         Ok(FenceFacts { own, next, boundary, later_history })
     }
 

@@ -1,6 +1,10 @@
 //! What is in a store: the name of every object, and the few verbs by which all of them are touched.
 //!
 //! ```text
+//! server/<n>                                              what `weir serve` knows of itself, revision n
+//! tenants/<t>/tenant/<n>                                  quotas, grants and tokens of a tenant; `series.rs`
+//! tenants/<t>/desired/<job>/<n>                           what a job of a server is to be
+//! tenants/<t>/names/<plugin>/<version>                    which plugin has this name and version
 //! tenants/default/plugins/<blake3>.wasm                    exact bytes
 //! tenants/default/jobs/<job>/id/<n>                        the n-th history of this name; the highest counts
 //! tenants/default/jobs/<job>/<job id>/log/<seq>            dense from 1; see log.rs
@@ -27,11 +31,15 @@ use object_store::{GetOptions, ObjectStore, ObjectStoreExt, PutMode, PutPayload}
 use super::decide::{self, Seen, Settle};
 use super::error::{Cause, CheckpointError};
 use super::pack::{PACK_BYTES_MAX, PACK_TRAILER_BYTES, Pack, PackIndex, PackName, PackReader};
+use crate::account::Account;
 use crate::metrics::{StoreMetrics, StoreOperation};
 use crate::model::{Epoch, JobId, name_fault};
 use crate::storage::{LocalRoot, OpenError, Opened, StoreOptions, open};
 
-const TENANT: &str = "tenants/default";
+/// The folder of all tenants.
+const TENANTS: &str = "tenants";
+/// The tenant of whoever names none.
+pub const DEFAULT_TENANT: &str = "default";
 /// How often one write is tried before it is left in doubt. The store's own client retries below this.
 const ATTEMPTS_MAX: u32 = 4;
 /// The largest object that is not a pack or a plugin, in bytes.
@@ -57,8 +65,12 @@ pub struct Store {
     local: Option<LocalRoot>,
     /// Its address, for messages.
     name: Arc<str>,
+    /// Whose part: the folder of all its names.
+    tenant: Arc<str>,
     nonces: Nonces,
     metrics: StoreMetrics,
+    /// An account pays for its use.
+    is_paid_for: bool,
 }
 
 impl std::fmt::Debug for Store {
@@ -118,8 +130,59 @@ impl Store {
     }
 
     fn of(opened: Opened) -> Self {
-        let Opened { objects, local, name } = opened;
-        Self { objects, local, name, nonces: Nonces::System, metrics: StoreMetrics::default() }
+        let Opened { objects, local, name, is_paid_for } = opened;
+        let tenant = format!("{TENANTS}/{DEFAULT_TENANT}").into();
+        let metrics = StoreMetrics::default();
+        Self { objects, local, name, tenant, nonces: Nonces::System, metrics, is_paid_for }
+    }
+
+    /// The part of another tenant, with numbers of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`CheckpointError::Name`] for what cannot be the name of a tenant.
+    pub fn of_tenant(&self, tenant: &str) -> Result<Self, CheckpointError> {
+        check_name("tenant", tenant)?;
+        let metrics = StoreMetrics::default();
+        Ok(Self { tenant: format!("{TENANTS}/{tenant}").into(), metrics, ..self.clone() })
+    }
+
+    /// The same part, with numbers of its own.
+    #[must_use]
+    pub fn counted_apart(&self) -> Self {
+        Self { metrics: StoreMetrics::default(), ..self.clone() }
+    }
+
+    /// The same store, whose use an account pays for, by waiting: see [`AccountLimits`](crate::account::AccountLimits). One that was opened
+    /// under an account stays under that.
+    #[must_use]
+    pub fn under(self, account: &Account) -> Self {
+        let Self { objects, local, name, is_paid_for, .. } = self;
+        let opened = Opened { objects, local, name, is_paid_for }.under(account);
+        Self { objects: opened.objects, local: opened.local, name: opened.name, is_paid_for: true, ..self }
+    }
+
+    /// Its address, for messages.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The names of the tenants that have something in this store, sorted.
+    pub async fn list_tenants(&self) -> Result<Vec<String>, CheckpointError> {
+        self.named_folders(&Path::from(TENANTS)).await
+    }
+
+    /// Folders whose names can be ours.
+    async fn named_folders(&self, folder: &Path) -> Result<Vec<String>, CheckpointError> {
+        let mut names = self.folders(folder).await?;
+        names.retain(|name| name_fault(name).is_none());
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// A name in the tenant's part.
+    fn path(&self, rest: impl std::fmt::Display) -> Path {
+        Path::from(format!("{}/{rest}", self.tenant))
     }
 
     /// How it answers.
@@ -156,7 +219,7 @@ impl Store {
     /// several writers win who come at once; what was written is read back and listed, what was deleted is gone. Leaves
     /// nothing behind.
     pub async fn probe(&self) -> Result<(), CheckpointError> {
-        let folder = Path::from(format!("{TENANT}/probe"));
+        let folder = self.path("probe");
         let name = blake3::Hash::from_bytes(*blake3::hash(&self.nonce()?).as_bytes()).to_hex();
         let path = |round: usize| Path::from(format!("{folder}/{}-{round}", &name[..32]));
         let mut result = Ok(());
@@ -392,10 +455,7 @@ impl Store {
 
     /// The names of the jobs that ran in this store, sorted.
     pub async fn list_jobs(&self) -> Result<Vec<String>, CheckpointError> {
-        let mut jobs = self.folders(&Path::from(format!("{TENANT}/jobs"))).await?;
-        jobs.retain(|job| name_fault(job).is_none());
-        jobs.sort_unstable();
-        Ok(jobs)
+        self.named_folders(&self.path("jobs")).await
     }
 
     /// Stores a plugin under the hash of its bytes. Durable when it returns.
@@ -406,13 +466,13 @@ impl Store {
         }
         let digest = *blake3::hash(&bytes).as_bytes();
         // Not skipped when it exists: what is there may be damaged, and this mends it.
-        self.put(&Self::plugin(digest), bytes.into()).await?;
+        self.put(&self.plugin(digest), bytes.into()).await?;
         Ok(digest)
     }
 
     /// The bytes of a plugin, checked against its digest.
     pub async fn get_plugin(&self, digest: [u8; 32]) -> Result<Bytes, CheckpointError> {
-        let path = Self::plugin(digest);
+        let path = self.plugin(digest);
         match self.read(&path, PLUGIN_BYTES_MAX).await? {
             None => Err(CheckpointError::Missing { object: path.to_string(), by: "the checkpoint".into() }),
             Some(bytes) if *blake3::hash(&bytes).as_bytes() == digest => Ok(bytes),
@@ -420,23 +480,100 @@ impl Store {
         }
     }
 
-    fn plugin(digest: [u8; 32]) -> Path {
-        Path::from(format!("{TENANT}/plugins/{}.wasm", blake3::Hash::from_bytes(digest).to_hex()))
+    /// Deletes a plugin: whoever asks knows that nothing needs it.
+    pub async fn delete_plugin(&self, digest: [u8; 32]) -> Result<(), CheckpointError> {
+        self.delete(&self.plugin(digest)).await
+    }
+
+    /// The digest in hexadecimal and the size of every plugin.
+    pub async fn list_plugins(&self) -> Result<Vec<(String, u64)>, CheckpointError> {
+        let folder = self.path("plugins");
+        let list = async {
+            let mut found = Vec::new();
+            let mut objects = self.objects.list(Some(&folder));
+            while let (Some(object), true) = (objects.try_next().await?, found.len() <= LISTING_MAX) {
+                let digest = object.location.filename().and_then(|name| name.strip_suffix(".wasm"));
+                found.extend(digest.map(|digest| (digest.to_owned(), object.size)));
+            }
+            Ok(found)
+        };
+        let listed = self.metrics.timed(StoreOperation::List, list).await;
+        let mut found = listed.map_err(|source| CheckpointError::unreachable("list", &folder, source))?;
+        found.retain(|(digest, _)| blake3::Hash::from_hex(digest).is_ok());
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    fn plugin(&self, digest: [u8; 32]) -> Path {
+        self.path(format_args!("plugins/{}.wasm", blake3::Hash::from_bytes(digest).to_hex()))
     }
 
     /// The folder with everything of a job, of all its histories.
-    fn job(job: &str) -> Path {
-        Path::from(format!("{TENANT}/jobs/{job}"))
+    fn job(&self, job: &str) -> Path {
+        self.path(format_args!("jobs/{job}"))
     }
 
     /// The folder with the identities of a job's histories.
-    pub(crate) fn ids(job: &str) -> Path {
-        Path::from(format!("{TENANT}/jobs/{job}/id"))
+    pub(crate) fn ids(&self, job: &str) -> Path {
+        self.path(format_args!("jobs/{job}/id"))
     }
 
     /// The object with the identity of a job's n-th history.
-    pub(crate) fn id(job: &str, n: u64) -> Path {
-        Path::from(format!("{TENANT}/jobs/{job}/id/{n:020}"))
+    pub(crate) fn id(&self, job: &str, n: u64) -> Path {
+        self.path(format_args!("jobs/{job}/id/{n:020}"))
+    }
+
+    /// Deletes everything of a job that does not run and will not again: its histories, its state, its savepoints.
+    pub async fn purge_job(&self, job: &str) -> Result<(), CheckpointError> {
+        check_name("job", job)?;
+        let objects = self.list_deep(&self.job(job)).await?;
+        self.delete_all(objects.into_iter().map(Path::from).collect()).await
+    }
+
+    /// Deletes everything of the tenant whose part this is, but for what it is: that goes [last](super::Series::delete), so that what
+    /// was begun is not forgotten.
+    pub async fn purge_tenant(&self) -> Result<(), CheckpointError> {
+        let kept = format!("{}/", self.tenant_folder());
+        let mut objects = self.list_deep(&Path::from(&*self.tenant)).await?;
+        objects.retain(|object| !object.starts_with(&kept));
+        self.delete_all(objects.into_iter().map(Path::from).collect()).await
+    }
+
+    /// The folder with the revisions of what the server knows of itself.
+    pub(crate) fn server_folder(&self) -> Path {
+        Path::from("server")
+    }
+
+    /// The folder with the revisions of what the tenant is.
+    pub(crate) fn tenant_folder(&self) -> Path {
+        self.path("tenant")
+    }
+
+    /// The folder with the revisions of what a job is to be.
+    pub(crate) fn desired_folder(&self, job: &str) -> Path {
+        self.path(format_args!("desired/{job}"))
+    }
+
+    /// The names of the jobs of which it is known what they are to be, sorted.
+    pub async fn list_desired(&self) -> Result<Vec<String>, CheckpointError> {
+        self.named_folders(&self.path("desired")).await
+    }
+
+    /// The object that says which plugin has a name and a version.
+    pub(crate) fn named(&self, name: &str, version: &str) -> Path {
+        self.path(format_args!("names/{name}/{version}"))
+    }
+
+    /// All names of plugins, with their versions.
+    pub(crate) async fn list_named(&self) -> Result<Vec<(String, String)>, CheckpointError> {
+        let folder = self.path("names");
+        let paths = self.list_deep(&folder).await?;
+        let prefix = format!("{folder}/");
+        let split = |path: &String| {
+            let (name, version) = path.strip_prefix(&prefix)?.split_once('/')?;
+            Some((name.to_owned(), version.to_owned()))
+        };
+        Ok(paths.iter().filter_map(split).collect())
     }
 
     /// Any object of the job that shows that it ran and got past its very first claim; none if there is none. Packs that were
@@ -444,7 +581,7 @@ impl Store {
     pub(crate) async fn evidence(&self, job: &str) -> Result<Option<String>, CheckpointError> {
         let first_claim = format!("/log/{:020}", 1);
         let is_evidence = |path: &String| !path.ends_with(&first_claim) && !path.contains("/packs/0-");
-        Ok(self.list_deep(&Self::job(job)).await?.into_iter().find(is_evidence))
+        Ok(self.list_deep(&self.job(job)).await?.into_iter().find(is_evidence))
     }
 }
 
@@ -496,7 +633,7 @@ impl JobStore {
     }
 
     fn path(&self, rest: impl std::fmt::Display) -> Path {
-        Path::from(format!("{TENANT}/jobs/{}/{}/{rest}", self.job, self.id))
+        self.store.path(format_args!("jobs/{}/{}/{rest}", self.job, self.id))
     }
 
     pub(crate) fn log_folder(&self) -> Path {
@@ -544,7 +681,7 @@ impl JobStore {
     pub(crate) fn prepare(&self) -> Result<(), CheckpointError> {
         let Some(local) = &self.store.local else { return Ok(()) };
         let folders = [
-            Store::ids(&self.job),
+            self.store.ids(&self.job),
             self.log_folder(),
             self.committed_folder(),
             self.boundary_folder(),

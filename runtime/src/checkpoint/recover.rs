@@ -62,6 +62,12 @@ pub enum Begun {
     },
 }
 
+/// How many histories a job has had under its name: a fresh start makes one more.
+pub async fn histories(store: &Store, job: &str) -> Result<u64, CheckpointError> {
+    check_name("job", job)?;
+    Ok(Identity::current(store, job).await?.map_or(0, |identity| identity.n))
+}
+
 /// Begins a run of a job.
 ///
 /// An error means that no run began. After [`CheckpointError::InDoubt`] its claim may still turn up in the log; that fences
@@ -109,7 +115,7 @@ pub(super) async fn begin_history(
         return Err(CheckpointError::damaged(job_store.log(1), "a history that was just made has an entry"));
     }
     let identity = Identity { job_id: job_store.id(), n, created_at: clock.now(), nonce: store.nonce()? };
-    match store.settle(&Store::id(job_store.job(), n), &identity.encode()?).await? {
+    match store.settle(&store.id(job_store.job(), n), &identity.encode()?).await? {
         Created::Written => {}
         Created::Theirs(_) => {
             store.delete(&job_store.log(1)).await?;

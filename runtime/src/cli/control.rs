@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::output::{Table, bytes, count, print, print_json, time};
 use super::pipeline::read_spec;
+use super::remote::{Client, RemoteArgs, show_job, stop};
 use super::socket::{Found, JobKey, find};
 use crate::checkpoint::{Store, look_for};
 use crate::error::{Error, ErrorKind};
@@ -26,6 +27,8 @@ pub(super) struct TargetArgs {
     /// An option of the store, with --store, as in checkpoint.store_options; may be repeated
     #[arg(long = "store-option", requires = "store", value_name = "KEY=VALUE", value_parser = super::inspect::parse_option)]
     store_options: Vec<(String, String)>,
+    #[command(flatten)]
+    remote: RemoteArgs,
     /// Answer in JSON
     #[arg(long)]
     pub(super) json: bool,
@@ -41,6 +44,15 @@ pub(super) struct Target {
 }
 
 impl TargetArgs {
+    /// The server and the name of the job there, if a job on a server is meant: one is named, and no file and no store of this machine.
+    pub(super) fn remote(&self) -> Result<Option<(Client, String)>, Error> {
+        let is_file = self.target.contains(['/', '.']) || PathBuf::from(&self.target).is_file();
+        if self.store.is_some() || !self.remote.is_meant() || is_file {
+            return Ok(None);
+        }
+        Ok(Some((self.remote.client()?, self.target.clone())))
+    }
+
     pub(super) fn find(&self) -> Result<Target, Error> {
         if let Some(store) = &self.store {
             return Ok(Target::in_store(store, &self.store_options, &self.target));
@@ -48,7 +60,11 @@ impl TargetArgs {
         let path = PathBuf::from(&self.target);
         let (_, spec) = read_spec(&path).map_err(|fault| {
             let error = Error::from(fault);
-            if path.exists() { error } else { error.help("name a pipeline file, or a job and its --store") }
+            if path.exists() {
+                error
+            } else {
+                error.help("name a pipeline file, a job and its --store, or a job and its --server")
+            }
         })?;
         Ok(Target::of_pipeline(spec, path))
     }
@@ -164,6 +180,9 @@ struct Resting {
 impl StatusArgs {
     pub(super) fn run(self) -> Result<(), Error> {
         super::run::block_on(async {
+            if let Some((client, job)) = self.target.remote()? {
+                return show_job(&client, &job, self.target.json).await;
+            }
             let target = self.target.find()?;
             match target.running().await? {
                 Some(found) if self.target.json => print_json(&found.status),
@@ -248,6 +267,9 @@ pub(super) fn say(json: bool, answer: &Answer, text: impl FnOnce() -> Result<Str
 impl StopArgs {
     pub(super) fn run(self) -> Result<(), Error> {
         super::run::block_on(async {
+            if let Some((client, job)) = self.target.remote()? {
+                return stop(&client, &job, self.savepoint.clone(), self.target.json).await;
+            }
             let target = self.target.find()?;
             let found = target.must_run().await?;
             let answer = found.ask(&Request::Stop { savepoint: self.savepoint.clone() }).await?;

@@ -14,8 +14,8 @@ use tokio::net::TcpListener;
 use crate::checkpoint::Store;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
-use crate::metrics::{self, GuestSeries, GuestValue, JobMetrics};
-use crate::plugin::{MetricValue, PluginHost};
+use crate::metrics::{self, GuestSeries, JobMetrics};
+use crate::plugin::PluginHost;
 
 /// Where the numbers of a job come from.
 #[derive(Clone, Debug)]
@@ -30,18 +30,9 @@ pub(super) struct Numbers {
 impl Numbers {
     /// As text, in the OpenMetrics format.
     pub(super) fn text(&self) -> String {
-        let guests: Vec<GuestSeries> = self.host.metrics().into_iter().map(guest_series).collect();
-        metrics::render(&self.job, &self.metrics, self.store.metrics(), &self.clock, &guests)
+        let guests: Vec<GuestSeries> = self.host.metrics().into_iter().map(GuestSeries::from).collect();
+        metrics::render((None, &self.job), &self.metrics, self.store.metrics(), &self.clock, &guests)
     }
-}
-
-fn guest_series(metric: crate::plugin::Metric) -> GuestSeries {
-    let value = match metric.value {
-        MetricValue::Counter(value) => GuestValue::Counter(value),
-        MetricValue::Gauge(value) => GuestValue::Gauge(value),
-        MetricValue::Histogram { count, sum, .. } => GuestValue::Observed(count, sum),
-    };
-    GuestSeries { node: metric.node, subtask: metric.subtask, name: metric.name, value }
 }
 
 /// Listens before the job starts, so that an address that cannot be had is an error at once.

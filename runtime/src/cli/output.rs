@@ -4,23 +4,30 @@ use std::io::{IsTerminal, Write};
 
 use serde::Serialize;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::prelude::*;
 
+use super::serve::LogFormat;
+use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::model::{END_OF_TIME, NO_TIME, Timestamp};
+use crate::serve::Journal;
 
-/// Sends logs to standard error, as `WEIR_LOG` says.
-pub fn start_logging() {
+/// Sends logs to standard error, as `WEIR_LOG` says, and those of jobs on a server to its [journal](Journal) too.
+pub fn start_logging(format: LogFormat) {
     let filter = std::env::var("WEIR_LOG").unwrap_or_else(|_| "info".into());
     let filter = EnvFilter::try_new(&filter).unwrap_or_else(|e| {
         eprintln!("warning: WEIR_LOG={filter:?} is not understood ({e}); logging at level info");
         EnvFilter::new("info")
     });
-    let logs = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let logs = tracing_subscriber::fmt::layer()
         .with_target(false)
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_ansi(format == LogFormat::Text && std::io::stderr().is_terminal())
         .with_writer(super::progress::LogWriter::new);
-    let _ = logs.try_init();
+    let registry = tracing_subscriber::registry().with(filter).with(Journal::layer(Clock::system()));
+    let _ = match format {
+        LogFormat::Text => registry.with(logs).try_init(),
+        LogFormat::Json => registry.with(logs.json().flatten_event(true).with_span_list(false)).try_init(),
+    };
 }
 
 /// Columns of text under a header, aligned.

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use futures::FutureExt;
 
@@ -12,10 +11,10 @@ use crate::checkpoint::Store;
 use crate::error::{Error, ErrorKind};
 use crate::flow::OperatorCode;
 use crate::model::{Descriptor, NodeName};
-use crate::plan::{Diagnostics, Guarantees, OperatorSpec, PipelineSpec, Plan, PluginRef, guarantees, parse};
+use crate::plan::{Diagnostics, Grants, Guarantees, OperatorSpec, PipelineSpec, Plan, PluginRef, guarantees, parse};
 use crate::plugin::compile::Compiler;
 use crate::plugin::registry::{Found, PluginFolders};
-use crate::plugin::{HostOptions, IMAGE_VERSION, PluginHost};
+use crate::plugin::{HostOptions, PluginHost};
 
 /// A pipeline file that has been read, with its plugins.
 #[derive(Debug)]
@@ -130,17 +129,21 @@ impl Pipeline {
 
 /// The code of an operator that runs this plugin, ready to be opened.
 pub(super) fn code_of(operator: &OperatorSpec, found: &Found) -> OperatorCode {
-    let plugin = found.plugin.clone().with_grants(operator.grants);
-    let (limits, config) = (operator.limits.clone(), operator.config.clone());
-    OperatorCode {
-        descriptor: plugin.descriptor().clone(),
-        digest: *blake3::hash(&found.bytes).as_bytes(),
-        image: plugin.takes_images().then_some(IMAGE_VERSION),
-        open: Arc::new(move |task| {
-            let (plugin, limits, config) = (plugin.clone(), limits.clone(), config.clone());
-            async move { plugin.open(&limits, &config, &task).await }.boxed()
-        }),
-    }
+    let values = environment(&operator.name, &operator.grants);
+    let plugin = found.plugin.clone().with_grants(operator.grants.clone()).with_environment(values);
+    OperatorCode::of(&plugin, operator)
+}
+
+/// The values of the variables that an operator is granted, from the environment of this program.
+fn environment(node: &NodeName, grants: &Grants) -> BTreeMap<String, String> {
+    let value = |name: &String| match std::env::var(name) {
+        Ok(value) => Some((name.clone(), value)),
+        Err(error) => {
+            tracing::warn!(%node, "it is granted the variable {name}, and has it not: {error}");
+            None
+        }
+    };
+    grants.environment.iter().filter_map(value).collect()
 }
 
 fn descriptors(plugins: &BTreeMap<NodeName, Found>) -> BTreeMap<NodeName, Descriptor> {
@@ -161,12 +164,18 @@ pub(super) async fn fetch(store: Result<Store, Error>, digest: &str) -> Result<O
 
 /// A plugin host that keeps compiled code in the user's cache folder.
 pub(super) fn plugin_host() -> Result<PluginHost, Error> {
+    plugin_host_for(HostOptions::default().instances_max)
+}
+
+/// The same, for so many instances.
+pub(super) fn plugin_host_for(instances_max: u32) -> Result<PluginHost, Error> {
     let cache_dir = cache_dir().map(|cache| cache.join("compiled"));
-    Ok(PluginHost::new(HostOptions { cache_dir, compiler: Compiler::this_program(), ..HostOptions::default() })?)
+    let compiler = Compiler::this_program();
+    Ok(PluginHost::new(HostOptions { cache_dir, compiler, instances_max, ..HostOptions::default() })?)
 }
 
 /// `$WEIR_CACHE`, or `weir` in the user's cache folder; none where there is neither.
-fn cache_dir() -> Option<PathBuf> {
+pub(super) fn cache_dir() -> Option<PathBuf> {
     let folder = |name: &str| std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from);
     folder("WEIR_CACHE")
         .or_else(|| folder("XDG_CACHE_HOME").map(|cache| cache.join("weir")))

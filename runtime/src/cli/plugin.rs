@@ -16,6 +16,7 @@ use std::process::{Command, Stdio};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
+use super::remote::{PluginAtArgs, PluginsArgs, PullArgs, PushArgs};
 use crate::error::{Error, ErrorKind};
 use crate::model::Descriptor;
 use crate::plugin::build::{BuildError, BuildOptions, SETUP_SCRIPT, build_with, builder, replace};
@@ -25,7 +26,7 @@ use crate::plugin::scaffold::scaffold;
 
 /// What can be done with plugins.
 #[derive(Debug, Subcommand)]
-pub enum PluginCommand {
+pub(super) enum PluginCommand {
     /// Make a project for a new plugin, with a test and a pipeline that runs it
     New(NewArgs),
     /// Build a plugin's sources into a component, and check it against the contract
@@ -40,11 +41,21 @@ pub enum PluginCommand {
     Bench(bench::BenchArgs),
     /// Get a toolchain that can build plugins, where rustup has none
     Setup(SetupArgs),
+    /// Bring a plugin to a server, under a name and a version
+    Push(PushArgs),
+    /// List the plugins of a tenant on a server
+    List(PluginsArgs),
+    /// Show a plugin on a server
+    Show(PluginAtArgs),
+    /// Get the bytes of a plugin from a server
+    Pull(PullArgs),
+    /// Delete a plugin on a server; refused while a job uses it
+    Delete(PluginAtArgs),
 }
 
 /// `weir plugin new`.
 #[derive(Debug, Args)]
-pub struct NewArgs {
+pub(super) struct NewArgs {
     /// Its name: lower-case letters, digits and hyphens
     name: String,
     /// What it is to be written in
@@ -57,7 +68,7 @@ pub struct NewArgs {
 
 /// `weir plugin build`.
 #[derive(Debug, Args)]
-pub struct BuildArgs {
+pub(super) struct BuildArgs {
     /// The folder of the sources
     #[arg(default_value = ".")]
     dir: PathBuf,
@@ -74,7 +85,7 @@ pub struct BuildArgs {
 
 /// `weir plugin componentize`.
 #[derive(Debug, Args)]
-pub struct ComponentizeArgs {
+pub(super) struct ComponentizeArgs {
     /// A core module; one that imports wasi_snapshot_preview1 gets an adapter that imports nothing but weir's log
     module: PathBuf,
     /// Which world it implements, where it does not say so itself
@@ -90,7 +101,7 @@ pub struct ComponentizeArgs {
 
 /// `weir plugin inspect`.
 #[derive(Debug, Args)]
-pub struct InspectArgs {
+pub(super) struct InspectArgs {
     /// A component
     file: PathBuf,
     /// Print JSON
@@ -100,7 +111,7 @@ pub struct InspectArgs {
 
 /// `weir plugin setup`.
 #[derive(Debug, Args)]
-pub struct SetupArgs {
+pub(super) struct SetupArgs {
     /// Fill the cache even if the active toolchain will do
     #[arg(long)]
     cached: bool,
@@ -112,7 +123,7 @@ impl PluginCommand {
     /// # Errors
     ///
     /// Of kind [`ErrorKind::Usage`] for a bad name or a folder that exists, otherwise [`ErrorKind::Plugin`].
-    pub fn run(self) -> Result<(), Error> {
+    pub(super) fn run(self) -> Result<(), Error> {
         match self {
             Self::New(args) => args.run(),
             Self::Build(args) => args.run(),
@@ -121,6 +132,11 @@ impl PluginCommand {
             Self::Test(args) => args.run(),
             Self::Bench(args) => args.run(),
             Self::Setup(args) => args.run(),
+            Self::Push(args) => args.run(),
+            Self::List(args) => args.run(),
+            Self::Show(args) => args.show(),
+            Self::Pull(args) => args.run(),
+            Self::Delete(args) => args.delete(),
         }
     }
 }

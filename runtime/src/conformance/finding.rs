@@ -173,6 +173,7 @@ fn hint_for(error: &OperatorError) -> String {
         OperatorError::Limit { setting, .. } if !setting.is_empty() => format!(
             "find out why it needs so much; if it has to, a pipeline raises it with limits = {{ {setting} = … }} on the operator"
         ),
+        OperatorError::Quota { account, .. } => format!("nothing but the quota of {account} raises this limit"),
         OperatorError::Limit { .. } => "find out why it needs so much: nothing raises this limit".to_owned(),
         OperatorError::Contract { what, .. } if what.contains("output.emit") => {
             "the batch that it hands over breaks a rule of wit/types.wit: offsets begin with 0, do not decrease and end with the \

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
+use super::confined;
 use super::durable::{make_dirs, sync_dir, sync_parent};
 use super::encode::Encoder;
 use super::{ConnectorError, Sink, TaskContext};
@@ -109,6 +110,7 @@ struct Part {
 impl FileSink {
     pub(super) fn open(spec: &FileSinkSpec, dir: &Path, context: &TaskContext) -> Result<Self, ConnectorError> {
         let layout = Layout::new(&spec.path, dir)?;
+        confined::check_directory(spec.root.as_deref(), &layout.path, &spec.path)?;
         make_dirs(&layout.path)?;
         make_dirs(&layout.path.join(".weir"))?;
         claim(&layout, context)?;

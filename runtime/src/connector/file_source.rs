@@ -99,7 +99,7 @@ impl FileSource {
         context: &TaskContext,
         positions: &[SplitPosition],
     ) -> Result<Self, ConnectorError> {
-        let splits = Splits::open(&file.path, dir, file.follow, context, positions)?;
+        let splits = Splits::open(file, dir, context, positions)?;
         let mut source =
             Self { spec: spec.clone(), file: file.clone(), splits, current: None, last_bytes: 0, trace: Vec::new() };
         if positions.is_empty() {
@@ -145,7 +145,7 @@ impl FileSource {
                 if split.offset.done {
                     continue;
                 }
-                if self.file.follow && !reader::has_grown(split)? {
+                if self.file.follow && !reader::has_grown(split, &self.file)? {
                     continue;
                 }
                 let reader = self.open_reader(at)?;

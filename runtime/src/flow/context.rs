@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 use super::budget::UploadBudget;
 use super::report::Event;
 use super::stage::OperatorCall;
+use crate::account::Account;
 use crate::checkpoint::JobStore;
 use crate::clock::Clock;
 use crate::metrics::JobMetrics;
@@ -34,6 +35,8 @@ pub struct FlowContext {
     pub uploads: Arc<UploadBudget>,
     /// How many bytes of state a subtask may have in the manifest itself.
     pub inline_bytes_max: u64,
+    /// Under what its tasks run, if under anything: what they spawn and what they have done elsewhere is charged to it.
+    pub account: Option<Account>,
     /// Sees what every node receives and says; only in a replay that somebody watches.
     pub tap: Option<Arc<dyn Tap>>,
 }

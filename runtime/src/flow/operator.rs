@@ -270,7 +270,8 @@ impl OperatorStage {
         }
         let clock = recorder.clock().clone();
         let began = clock.elapsed();
-        let handover = recorder.shadow().hand_over().await.map_err(failed)?;
+        let mut handover = recorder.shadow().hand_over().await.map_err(failed)?;
+        handover.operator.go_live();
         let is_exact = handover.wake_at.filter(|_| !self.has_ended) == self.wake_at
             && handover.operator.host_cut() == self.operator.host_cut();
         let old = std::mem::replace(&mut self.operator, handover.operator);

@@ -11,8 +11,8 @@
 //! queue at cut m. The queue is bounded in bytes. A stage that works as fast as it can would keep its shadow behind for ever, so it gives way
 //! to one that lags, for as long as its own calls take: at worst it works at half its speed.
 //!
-//! A shadow has no side effects: nothing that it says or measures goes anywhere, and its log lines are marked. What it can be granted of the world
-//! outside (`grants`: a clock, randomness) is only there to be read; a grant that lets an operator change something must not be given to it.
+//! A shadow has no side effects: nothing that it says or measures goes anywhere, its log lines are marked, and it is not live: no request that it makes is
+//! sent, before it has taken over. An operator that may send some cannot be shadowed at all, as its state may hang on the answers.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,12 +21,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
+use tracing::Instrument;
 
 use super::compare::{Compared, Said};
 use super::operator::{RETRIES_MAX, RETRY_DELAY, describe};
 use super::report::Progress;
 use super::stage::OperatorCall;
 use super::{OperatorCode, TaskError, open_and_restore};
+use crate::account::Account;
 use crate::checkpoint::{JobStore, SubtaskEntry};
 use crate::clock::Clock;
 use crate::error::Error;
@@ -73,6 +75,8 @@ pub struct UpgradeHandle {
     pub(super) orders: mpsc::UnboundedSender<Order>,
     pub(super) clock: Clock,
     pub(super) store: JobStore,
+    /// Who pays for what the shadow does.
+    pub(super) account: Option<Account>,
 }
 
 impl UpgradeHandle {
@@ -95,7 +99,7 @@ impl UpgradeHandle {
         let state = (!entry.segments.is_empty()).then(|| (state_version, entry.segments.clone()));
         let (open, who, store) = (Arc::clone(&code.open), (self.task.clone(), self.info.clone()), self.store.clone());
         let (shadow, progress) = (shadow.clone(), Progress::decode(&entry.progress));
-        ShadowTask(tokio::spawn(async move {
+        let work = async move {
             // However this ends, nobody waits for it in vain.
             let ends = Ends(&shadow);
             shadow.lock().phase = Phase::Restoring;
@@ -114,7 +118,8 @@ impl UpgradeHandle {
                 Err(reason) => shadow.fail(reason),
             }
             drop(ends);
-        }))
+        };
+        ShadowTask(tokio::spawn(Account::run_under(self.account.clone(), work).in_current_span()))
     }
 }
 

@@ -11,12 +11,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tracing::Instrument as _;
 
 use super::TaskError;
 use super::budget::{Reservation, UploadBudget};
 use super::context::FlowContext;
 use super::report::CutTimings;
 use super::upload::{CutChunk, Message, Status, Uploader};
+use crate::account::Account;
 use crate::checkpoint::{Holdings, SubtaskEntry};
 use crate::clock::Clock;
 use crate::model::{Epoch, Scope, SegmentKind, SnapshotMode, TaskId};
@@ -55,7 +57,8 @@ impl Snapshots {
     /// Of a stage that holds this in the store.
     pub(super) fn new(context: &Arc<FlowContext>, task: &TaskId, holdings: Holdings) -> Self {
         let (uploader, messages, status) = Uploader::new(context, task, holdings);
-        let uploader = tokio::spawn(uploader.run());
+        let uploader = Account::run_under(context.account.clone(), uploader.run());
+        let uploader = tokio::spawn(uploader.in_current_span());
         let (budget, clock) = (Arc::clone(&context.uploads), context.clock.clone());
         Self { messages, status, budget, clock, begun: 0, open: None, is_lost: false, uploader }
     }

@@ -14,6 +14,7 @@ use super::pace::Pace;
 use super::report::{CutTimings, Event, Progress};
 use super::schedule::{Op, Segment};
 use super::stage::{Chain, next_before};
+use crate::account;
 use crate::checkpoint::SubtaskEntry;
 use crate::connector::{Polled, Source};
 use crate::metrics::NodeMetrics;
@@ -108,7 +109,7 @@ impl SourceTask {
                         match self.step().await? {
                             // A chain without channels never waits for anything: let others have the thread.
                             None => {
-                                tokio::task::yield_now().await;
+                                account::yield_now().await;
                                 continue;
                             }
                             Some(pause) => match self.wait(Some(pause)).await {

@@ -18,6 +18,7 @@ use super::operator::OperatorStage;
 use super::schedule::{Course, Op};
 use super::sink::SinkStage;
 use super::snapshot::room;
+use crate::account;
 use crate::metrics::NodeMetrics;
 use crate::model::{Barrier, Batch, END_OF_TIME, Element, TaskId, Timestamp};
 use crate::plan::{OnError, OutPort};
@@ -432,7 +433,7 @@ pub(super) async fn next_before<T>(
 ) -> Option<T> {
     if is_writing {
         // Others have work to do, too.
-        tokio::task::yield_now().await;
+        account::yield_now().await;
     }
     tokio::select! {
         biased;

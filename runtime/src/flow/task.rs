@@ -11,6 +11,7 @@ use super::channel::Receiver;
 use super::schedule::{Op, Segment};
 use super::source::micros_until;
 use super::stage::{Chain, next_before};
+use crate::account;
 use crate::model::Element;
 
 /// A chain that reads channels.
@@ -31,6 +32,7 @@ impl InboxTask {
     /// Works until the last barrier, or until something fails.
     pub(super) async fn run(mut self) -> Result<(), TaskError> {
         loop {
+            account::breathe().await;
             // Between two elements, and back to back when there are none.
             self.chain.snapshot_step().await?;
             let ready = poll_fn(|cx| self.poll_next(cx)).now_or_never();

@@ -55,7 +55,7 @@ pub enum Request {
 }
 
 /// New values for settings; what is none stays as it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Change {
     /// `interval`, in microseconds.
@@ -71,7 +71,7 @@ pub struct Change {
 }
 
 /// A setting that was changed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 pub struct Changed {
     /// Its name in the pipeline file.
     pub setting: String,

@@ -247,7 +247,7 @@ impl Coordinator<'_> {
                 return None;
             }
             Request::Upgrade(_) => {
-                self.desk.begin_upgrade(call, self.job.clock.elapsed());
+                self.desk.begin_upgrade(call, &self.job.spec, self.job.clock.elapsed());
                 return None;
             }
             Request::Checkpoint => None,
@@ -521,9 +521,7 @@ impl Coordinator<'_> {
                     .filter_map(|subtask| attempt.entries.remove(&TaskId { node: node.name.clone(), subtask }))
                     .collect(),
                 grants: match node.kind {
-                    NodeKind::Operator(index) => {
-                        job.spec.operators[index].grants.words().into_iter().map(str::to_owned).collect()
-                    }
+                    NodeKind::Operator(index) => job.spec.operators[index].grants.words(),
                     NodeKind::Source(_) | NodeKind::Sink(_) => Vec::new(),
                 },
                 committables,

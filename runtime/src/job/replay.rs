@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 
 use super::Job;
 use super::verdict::{Verdict, compare};
+use crate::account::Account;
 use crate::checkpoint::{EntryKind, JobStore, Manifest, Store, SubtaskEntry, history, read_manifest};
 use crate::error::{Error, ErrorKind};
 use crate::flow::{Blueprint, Event, FlowContext, Replayed, Tap, TaskError, Tasks, UploadBudget, schedule};
@@ -201,6 +202,7 @@ impl Job {
             batch: self.spec.batch.clone(),
             uploads: Arc::new(UploadBudget::new(self.spec.checkpoint.upload_memory, self.spec.checkpoint.uploads)),
             inline_bytes_max: u64::MAX,
+            account: Account::current(),
             tap,
         });
         let nothing = BTreeSet::new();
@@ -219,7 +221,7 @@ impl Job {
         let Tasks { tasks, .. } = built.map_err(|error| cannot(to.epoch, error))?;
         let mut running = JoinSet::new();
         for (id, task) in tasks {
-            running.spawn(async move { (id, task.await) });
+            running.spawn(Account::run_under(Account::current(), async move { (id, task.await) }));
         }
         let mut outcome = Outcome::default();
         let patience = self.longest_call() + STALL;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tracing::Instrument as _;
 
 use super::commit::Committers;
 use super::compat::{Fate, Fit};
@@ -17,13 +18,14 @@ use super::control::{Answer, Call, Change, Changed, Refusal, Request, Status};
 use super::coordinator::{Coordinator, note_restart};
 use super::upgrade::{Upgrade, Upgrading, Verdict};
 use super::{Job, Outcome, RunOptions};
+use crate::account::Account;
 use crate::checkpoint::{Begun, Manifest, Run, Start, begin, look_for};
 use crate::connector;
 use crate::error::{Error, ErrorKind};
 use crate::flow::{Blueprint, FlowContext, OperatorCode, TaskError, Tasks, UploadBudget};
 use crate::metrics::JobMetrics;
 use crate::model::{Epoch, NodeName, TaskId};
-use crate::plan::{CheckpointSpec, NodeKind};
+use crate::plan::{CheckpointSpec, NodeKind, PipelineSpec};
 
 /// How long siblings of a failed task have to end by themselves before they are aborted: one of them may hold the cause.
 const GRACE: Duration = Duration::from_secs(2);
@@ -180,7 +182,7 @@ impl Desk {
     }
 
     /// Begins an upgrade, or answers why not.
-    pub(super) fn begin_upgrade(&mut self, mut call: Call, now: Duration) {
+    pub(super) fn begin_upgrade(&mut self, mut call: Call, spec: &PipelineSpec, now: Duration) {
         let (Request::Upgrade(request), Some(code)) = (&call.request, call.code.take()) else {
             let (message, help) =
                 ("an upgrade was asked for without code".into(), Some("load the plugin first".into()));
@@ -199,7 +201,7 @@ impl Desk {
             canary: request.canary,
             catch_up: request.catch_up_us.map(Duration::from_micros),
         };
-        self.upgrade = Upgrading::begin(wish, call, &self.code, now);
+        self.upgrade = Upgrading::begin(wish, call, (&self.code, spec), now);
     }
 
     /// Carries out what was decided about the upgrade.
@@ -420,6 +422,7 @@ async fn work(
         batch: job.spec.batch.clone(),
         uploads: Arc::new(UploadBudget::new(job.spec.checkpoint.upload_memory, job.spec.checkpoint.uploads)),
         inline_bytes_max: job.spec.checkpoint.inline.min(INLINE_BYTES_MAX / subtasks.max(1) as u64),
+        account: Account::current(),
         tap: None,
     });
     let nothing = BTreeSet::new();
@@ -568,7 +571,8 @@ struct Running {
 
 impl Running {
     fn spawn(&mut self, id: TaskId, task: impl Future<Output = Result<(), TaskError>> + Send + 'static) {
-        let handle = self.tasks.spawn(task);
+        // What a task logs is its job's.
+        let handle = self.tasks.spawn(Account::run_under(Account::current(), task).in_current_span());
         self.names.insert(handle.id(), id);
     }
 

@@ -53,10 +53,17 @@ struct GuestLabel {
     name: String,
 }
 
-/// The text for one job.
-pub fn render(job: &str, metrics: &JobMetrics, store: &StoreMetrics, clock: &Clock, guests: &[GuestSeries]) -> String {
-    let labels = [("job".into(), job.to_owned().into())];
-    let mut registry = Registry::with_prefix_and_labels("weir", labels.into_iter());
+/// The text for one job; on a server with the name of its tenant.
+pub fn render(
+    (tenant, job): (Option<&str>, &str),
+    metrics: &JobMetrics,
+    store: &StoreMetrics,
+    clock: &Clock,
+    guests: &[GuestSeries],
+) -> String {
+    let labels = tenant.map(|tenant| ("tenant".into(), tenant.to_owned().into()));
+    let labels = labels.into_iter().chain([("job".into(), job.to_owned().into())]);
+    let mut registry = Registry::with_prefix_and_labels("weir", labels);
     nodes(&mut registry, metrics);
     checkpoints(&mut registry, metrics, clock);
     registry.register_with_unit(
@@ -69,6 +76,78 @@ pub fn render(job: &str, metrics: &JobMetrics, store: &StoreMetrics, clock: &Clo
     let mut text = String::new();
     // Writing to a String does not fail.
     let _ = encode(&mut text, &registry);
+    text
+}
+
+/// What a server counts beside its jobs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerNumbers {
+    /// Tenants.
+    pub tenants: u64,
+    /// Jobs, by tenant and by where they are.
+    pub jobs: Vec<(String, &'static str, u64)>,
+    /// Instances of plugins that live.
+    pub instances: u64,
+}
+
+/// The text for the server itself.
+pub fn render_server(numbers: &ServerNumbers) -> String {
+    #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+    struct StateLabel {
+        tenant: String,
+        state: &'static str,
+    }
+    let mut registry = Registry::with_prefix("weir");
+    let gauge = |n: u64| ConstGauge::new(i64::try_from(n).unwrap_or(i64::MAX));
+    registry.register("server_tenants", "Tenants of the server", gauge(numbers.tenants));
+    registry.register("server_instances", "Instances of plugins that live", gauge(numbers.instances));
+    let jobs = Family::<StateLabel, Gauge>::default();
+    for (tenant, state, count) in &numbers.jobs {
+        let label = StateLabel { tenant: tenant.clone(), state };
+        jobs.get_or_create(&label).set(i64::try_from(*count).unwrap_or(i64::MAX));
+    }
+    registry.register("server_jobs", "Jobs of the server, by where they are", jobs);
+    let mut text = String::new();
+    // Writing to a String does not fail.
+    let _ = encode(&mut text, &registry);
+    text
+}
+
+/// One text of several, in each of which a family comes in one piece: so it does in the whole.
+pub fn join(texts: impl IntoIterator<Item = String>) -> String {
+    let mut order: Vec<String> = Vec::new();
+    let mut families: std::collections::HashMap<String, (String, String)> = std::collections::HashMap::new();
+    for text in texts {
+        let mut current = String::new();
+        for line in text.lines() {
+            if let Some(meta) = line.strip_prefix("# ") {
+                // `# HELP name …`, `# TYPE name …`, `# UNIT name …`; `# EOF` ends it.
+                let Some(name) = meta.split(' ').nth(1) else { continue };
+                if name != current {
+                    current = name.to_owned();
+                    if !families.contains_key(name) {
+                        order.push(current.clone());
+                    }
+                }
+                let (head, samples) = families.entry(current.clone()).or_default();
+                if samples.is_empty() && !head.lines().any(|known| known == line) {
+                    head.push_str(line);
+                    head.push('\n');
+                }
+            } else if let Some((_, samples)) = families.get_mut(&current) {
+                samples.push_str(line);
+                samples.push('\n');
+            }
+        }
+    }
+    let mut text = String::new();
+    for name in order {
+        if let Some((head, samples)) = families.remove(&name) {
+            text.push_str(&head);
+            text.push_str(&samples);
+        }
+    }
+    text.push_str("# EOF\n");
     text
 }
 
@@ -286,7 +365,7 @@ mod tests {
         let store = StoreMetrics::default();
         let answered = store.timed(StoreOperation::Put, async { Ok(()) }).now_or_never();
         assert!(matches!(answered, Some(Ok(()))));
-        render("job", &metrics, &store, &clock, &guests)
+        render((None, "job"), &metrics, &store, &clock, &guests)
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Bytes of records, for people and programs.
+//! Bytes of records and numbers of bytes, for people and programs.
 
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +52,16 @@ impl ShownBytes {
     }
 }
 
+/// A number of bytes as a person writes it, and exact.
+pub(crate) fn bytes(n: u64) -> String {
+    for (unit, shift) in [("GiB", 30), ("MiB", 20), ("KiB", 10)] {
+        if n > 0 && n.trailing_zeros() >= shift {
+            return format!("{} {unit}", n >> shift);
+        }
+    }
+    format!("{n} bytes")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -61,5 +71,20 @@ mod tests {
         assert_eq!(ShownBytes::cut("äöü".as_bytes(), 6), ShownBytes::Text("äöü".to_owned()));
         assert_eq!(ShownBytes::cut("äöü".as_bytes(), 3), ShownBytes::Text("ä… (6 bytes)".to_owned()));
         assert_eq!(ShownBytes::cut(&[0xff; 5], 2), ShownBytes::Hex("ffff… (5 bytes)".to_owned()));
+    }
+
+    #[test]
+    fn bytes_are_written_in_the_largest_unit_that_is_exact() {
+        for (n, text) in [
+            (0, "0 bytes"),
+            (1, "1 bytes"),
+            (1024, "1 KiB"),
+            (1025, "1025 bytes"),
+            (64 << 20, "64 MiB"),
+            (3 << 29, "1536 MiB"),
+            (4 << 30, "4 GiB"),
+        ] {
+            assert_eq!(bytes(n), text);
+        }
     }
 }

@@ -52,7 +52,7 @@ pub struct NodeReport {
     pub what: String,
     /// What an operator may see of the world outside, so that a replay of it may differ.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub grants: Vec<&'static str>,
+    pub grants: Vec<String>,
 }
 
 /// An edge, as people see it.

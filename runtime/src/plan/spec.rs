@@ -201,6 +201,8 @@ pub struct FileSourceSpec {
     pub compression: Compression,
     /// Wait for more at the end, and for new files; never ends.
     pub follow: bool,
+    /// Nothing but what is below this directory is read, and no link is followed. Not said in a file; default none.
+    pub root: Option<PathBuf>,
 }
 
 /// What stands in a file.
@@ -353,51 +355,7 @@ pub struct OperatorSpec {
     /// What is done about records that it rejects.
     pub on_reject: OnError,
     /// What of the world outside it may see.
-    pub grants: Grants,
-}
-
-/// `grants = [ … ]`: what of the world outside an operator may see. Each makes a replay differ, so each is in the manifest. Default none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Grants {
-    /// WASI clocks tell the real time, not that of the call.
-    pub clock: bool,
-    /// WASI randomness is real.
-    pub random: bool,
-}
-
-impl Grants {
-    /// As they are written in a pipeline.
-    pub const WORDS: [&str; 2] = ["clock", "random"];
-
-    /// Those that are given, as they are written.
-    pub fn words(self) -> Vec<&'static str> {
-        Self::WORDS
-            .into_iter()
-            .zip([self.clock, self.random])
-            .filter(|(_, given)| *given)
-            .map(|(word, _)| word)
-            .collect()
-    }
-
-    /// What of the real world an operator with these words sees, for people.
-    pub fn in_words<T: AsRef<str>>(words: &[T]) -> String {
-        let real = |word: &T| match word.as_ref() {
-            "clock" => "a real clock".to_owned(),
-            "random" => "real randomness".to_owned(),
-            other => other.to_owned(),
-        };
-        words.iter().map(real).collect::<Vec<_>>().join(" and ")
-    }
-
-    /// Gives one. False: there is none of that name.
-    pub fn give(&mut self, word: &str) -> bool {
-        match word {
-            "clock" => self.clock = true,
-            "random" => self.random = true,
-            _ => return false,
-        }
-        true
-    }
+    pub grants: super::Grants,
 }
 
 /// Which code an operator runs.
@@ -516,6 +474,8 @@ pub struct FileSinkSpec {
     pub path: PathBuf,
     /// How records are written.
     pub format: SinkFormat,
+    /// Nothing but what is below this directory is written, and no link is followed to it. Not said in a file; default none.
+    pub root: Option<PathBuf>,
 }
 
 /// Objects that commit records name.

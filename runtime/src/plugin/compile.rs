@@ -14,7 +14,8 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
 
 use wasmtime::Engine;
 use wasmtime::component::Component;
@@ -68,8 +69,17 @@ impl Compiler {
     }
 
     /// Compiled code, as `Component::deserialize` takes it. With `instrumented`, of the component with accessors to its state, if it can
-    /// have them.
-    pub(super) fn compile(&self, component: &[u8], instrumented: bool) -> Result<Vec<u8>, PluginError> {
+    /// have them. And how much CPU time that took, if it was begun.
+    pub(super) fn compile(
+        &self,
+        component: &[u8],
+        instrumented: bool,
+    ) -> (Result<Vec<u8>, PluginError>, Option<Duration>) {
+        let mut used = None;
+        (self.run(component, instrumented, &mut used), used)
+    }
+
+    fn run(&self, component: &[u8], instrumented: bool, used: &mut Option<Duration>) -> Result<Vec<u8>, PluginError> {
         let io = |what: &str, error: io::Error| PluginError::Compile(format!("{what}: {error}"));
         let no_file = |error| io("no temporary file", error);
         let mut input = tempfile::tempfile().map_err(no_file)?;
@@ -90,7 +100,9 @@ impl Compiler {
         child.env_clear().current_dir("/").stdin(Stdio::from(input));
         child.stdout(Stdio::from(code.try_clone().map_err(no_file)?));
         child.stderr(Stdio::from(text.try_clone().map_err(no_file)?));
-        let status = child.status().map_err(|error| io("cannot start a process that compiles", error))?;
+        let child = child.spawn().map_err(|error| io("cannot start a process that compiles", error))?;
+        let (status, time) = wait(child).map_err(|error| io("cannot wait for the process that compiles", error))?;
+        *used = Some(time);
         if status.success() {
             let mut compiled = Vec::new();
             code.rewind().and_then(|()| code.read_to_end(&mut compiled)).map_err(|error| io("code", error))?;
@@ -102,6 +114,26 @@ impl Compiler {
             PluginError::Compile(said)
         }))
     }
+}
+
+/// Waits for the end of a child. Says how it ended, and how much CPU time it took.
+fn wait(child: Child) -> io::Result<(ExitStatus, Duration)> {
+    let pid = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
+    let mut status = 0;
+    // SAFETY: every bit pattern is a value of it.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are to values that live until the call returns. The child is waited for here and nowhere else.
+    while unsafe { libc::wait4(pid, &mut status, 0, &mut usage) } < 0 {
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    let time = |time: libc::timeval| {
+        let whole = Duration::from_secs(u64::try_from(time.tv_sec).unwrap_or_default());
+        whole + Duration::from_micros(u64::try_from(time.tv_usec).unwrap_or_default())
+    };
+    Ok((ExitStatus::from_raw(status), time(usage.ru_utime) + time(usage.ru_stime)))
 }
 
 /// The end of what the child has said.

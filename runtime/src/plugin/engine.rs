@@ -13,6 +13,7 @@ use std::sync::mpsc::{RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use wasmtime::{Config, Engine, EngineWeak, InstanceAllocationStrategy, PoolingAllocationConfig, WasmBacktraceDetails};
 
 use super::limits::{self, Breach, FRAMES_MAX, STACK_BYTES_MAX, TABLE_ELEMENTS_MAX};
+use crate::account::{Account, InstancePlace};
 
 /// Memory mappings that one instance takes: 4 were measured, the rest is for its stack and what the allocator splits.
 const MAPPINGS_PER_INSTANCE: usize = 8;
@@ -23,6 +24,12 @@ const MAPPINGS_RESERVE: usize = 8_192;
 /// How many mappings the process has is counted anew at every so many instances: reading the list takes milliseconds
 /// when it is long.
 const RECOUNT_EVERY: u32 = 64;
+
+/// Address space that one instance takes where there is no pool: one memory of 4 GiB with its guards, and its stack.
+const ADDRESSES_PER_INSTANCE: u64 = (4 << 30) + (64 << 20) + (4 << 20);
+
+/// Address space kept for everything else in the process.
+const ADDRESSES_RESERVE: u64 = 64 << 30;
 
 /// After this many ticks without a call the ticker rests.
 const IDLE_TICKS: u32 = 100;
@@ -70,6 +77,9 @@ pub(super) struct SharedEngine {
     instances_max: u32,
     mappings_allow: AtomicU32,
     mappings_max: Option<usize>,
+    /// The same by address space, where each takes its own.
+    addresses_allow: AtomicU32,
+    is_pooled: bool,
     opened: AtomicU32,
 }
 
@@ -82,11 +92,11 @@ impl SharedEngine {
     /// An engine for at most `instances_max` instances. Where address space is scarce there is no pool, and opening an
     /// instance takes twice as long.
     pub(super) fn new(instances_max: u32) -> wasmtime::Result<Arc<Self>> {
-        let engine = match build(Some(instances_max)) {
-            Ok(engine) => engine,
+        let (engine, is_pooled) = match build(Some(instances_max)) {
+            Ok(engine) => (engine, true),
             Err(error) => {
                 tracing::warn!(%error, instances_max, "no pool for plugin instances, each takes memory as it comes");
-                build(None)?
+                (build(None)?, false)
             }
         };
         let shared = Self {
@@ -96,6 +106,8 @@ impl SharedEngine {
             instances_max,
             mappings_allow: AtomicU32::new(u32::MAX),
             mappings_max: mappings_max(),
+            addresses_allow: AtomicU32::new(u32::MAX),
+            is_pooled,
             opened: AtomicU32::new(0),
         };
         Ok(Arc::new(shared))
@@ -110,14 +122,21 @@ impl SharedEngine {
         self.live.load(Ordering::SeqCst)
     }
 
-    /// A place for one instance.
-    pub(super) fn place(self: &Arc<Self>) -> Result<Place, Breach> {
+    /// A place for one instance of an account.
+    pub(super) fn place(self: &Arc<Self>, account: &Account) -> Result<Place, Breach> {
+        let account = account.instance()?;
         let live = self.live.fetch_add(1, Ordering::SeqCst) + 1;
-        let place = Place(Arc::clone(self));
-        if self.opened.fetch_add(1, Ordering::Relaxed).is_multiple_of(RECOUNT_EVERY)
-            && let (Some(max), Some(used)) = (self.mappings_max, mappings_used())
-        {
-            self.mappings_allow.store((live - 1).saturating_add(instances_for(max, used)), Ordering::Relaxed);
+        let place = Place { engine: Arc::clone(self), _account: account };
+        if self.opened.fetch_add(1, Ordering::Relaxed).is_multiple_of(RECOUNT_EVERY) {
+            let allow = |more: u32| (live - 1).saturating_add(more);
+            if let (Some(max), Some(used)) = (self.mappings_max, mappings_used()) {
+                self.mappings_allow.store(allow(instances_for(max, used)), Ordering::Relaxed);
+            }
+            if !self.is_pooled
+                && let Some(used) = addresses_used()
+            {
+                self.addresses_allow.store(allow(instances_in(addresses_max(), used)), Ordering::Relaxed);
+            }
         }
         let refuse = |limit: u32, what| {
             let (limit, value) = (limit.to_string(), live.to_string());
@@ -129,6 +148,10 @@ impl SharedEngine {
         let allow = self.mappings_allow.load(Ordering::Relaxed);
         if live > allow {
             return refuse(allow, "plugin instances that the memory mappings of this process (vm.max_map_count) allow");
+        }
+        let allow = self.addresses_allow.load(Ordering::Relaxed);
+        if live > allow {
+            return refuse(allow, "plugin instances that the address space of this process (ulimit -v) allows");
         }
         Ok(place)
     }
@@ -146,6 +169,28 @@ fn instances_for(mappings_max: usize, used: usize) -> u32 {
     u32::try_from(free / MAPPINGS_PER_INSTANCE).unwrap_or(u32::MAX)
 }
 
+/// How many more instances fit into the address space.
+fn instances_in(addresses_max: u64, used: u64) -> u32 {
+    let free = addresses_max.saturating_sub(used).saturating_sub(ADDRESSES_RESERVE.min(addresses_max / 4));
+    u32::try_from(free / ADDRESSES_PER_INSTANCE).unwrap_or(u32::MAX)
+}
+
+/// What the system lets the process have, and what the processor can address for it.
+fn addresses_max() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the pointer is to a value that lives until the call returns.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_AS, &mut limit) } == 0;
+    // What it is on the smallest of the processors that there are.
+    (1 << 47).min(if known { limit.rlim_cur } else { u64::MAX })
+}
+
+fn addresses_used() -> Option<u64> {
+    let pages: u64 = std::fs::read_to_string("/proc/self/statm").ok()?.split(' ').next()?.parse().ok()?;
+    // SAFETY: there are no preconditions.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    Some(pages.saturating_mul(u64::try_from(page).ok()?))
+}
+
 fn mappings_max() -> Option<usize> {
     std::fs::read_to_string("/proc/sys/vm/max_map_count").ok()?.trim().parse().ok()
 }
@@ -156,11 +201,14 @@ fn mappings_used() -> Option<usize> {
 
 /// The place of one instance; free again when it is dropped.
 #[derive(Debug)]
-pub(super) struct Place(Arc<SharedEngine>);
+pub(super) struct Place {
+    engine: Arc<SharedEngine>,
+    _account: InstancePlace,
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.live.fetch_sub(1, Ordering::SeqCst);
+        self.engine.live.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -229,6 +277,7 @@ impl Ticker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::account::Accounts;
 
     #[test]
     fn instances_are_refused_before_the_mappings_run_out() {
@@ -236,18 +285,23 @@ mod tests {
         assert_eq!(instances_for(65_530, 60_000), 0);
         assert_eq!(instances_for(1_000, 500), 31);
         assert_eq!(instances_for(usize::MAX, 0), u32::MAX);
+        assert_eq!(instances_in(1 << 47, 1 << 40), 31_965);
+        assert_eq!(instances_in(1 << 40, 1 << 40), 0);
+        assert_eq!(instances_in(8 << 30, 0), 1);
     }
 
     #[test]
     fn a_place_goes_back_when_it_is_dropped_and_one_too_many_is_refused() {
         let shared = SharedEngine::new(2).expect("a small engine");
-        let one = shared.place().expect("the first");
-        let _two = shared.place().expect("the second");
-        let Err(Breach::Limit { limit, value, .. }) = shared.place() else { panic!("a third was given") };
+        let accounts = Accounts::new(1, None, crate::clock::Clock::system());
+        let account = accounts.free();
+        let one = shared.place(account).expect("the first");
+        let _two = shared.place(account).expect("the second");
+        let Err(Breach::Limit { limit, value, .. }) = shared.place(account) else { panic!("a third was given") };
         assert_eq!((limit.as_str(), value.as_str()), ("2", "3"));
         assert_eq!(shared.live(), 2);
         drop(one);
-        shared.place().expect("the first one's place");
+        shared.place(account).expect("the first one's place");
     }
 
     #[test]

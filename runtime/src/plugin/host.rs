@@ -178,7 +178,7 @@ impl HostState {
         Err(Breach::Contract(format!("{function} may be called only in {when}, not in {}", self.call.name())))
     }
 
-    fn allow_output(&self, function: &str) -> Result<(), Breach> {
+    pub(super) fn allow_output(&self, function: &str) -> Result<(), Breach> {
         self.allow(self.call.has_output(), function, "process, advance, wake, finish and resume")
     }
 
@@ -357,9 +357,16 @@ pub(super) fn link(linker: &mut Linker<HostState>) -> wasmtime::Result<()> {
     let mut log = linker.instance("weir:plugin/log@0.1.0")?;
     log.func_wrap("write", |mut store: Store<'_>, (level, message): (log::Level, WasmStr)| {
         // What is dropped anyway is not looked at, but for errors, of which the last may be the reason of a trap.
-        if store.data_mut().log.admits(level) || level == log::Level::Error {
+        let admits = store.data_mut().log.admits(level);
+        if admits || level == log::Level::Error {
             let message = text(&store, &message, "log.write", TEXT_BYTES_MAX)?;
-            store.data_mut().log.write(level, message);
+            let log = &mut store.data_mut().log;
+            if admits {
+                log.write(level, &message);
+            }
+            if level == log::Level::Error {
+                log.last_error = Some(message);
+            }
         }
         Ok(())
     })?;

@@ -26,6 +26,7 @@ use super::log::Log;
 use super::metrics::TaskMetrics;
 use super::wasi::Outside;
 use super::{HostCut, Operator, OperatorError, Output, SnapshotReader, SnapshotWriter};
+use crate::account::{self, Account, InstanceMemory, Place};
 use crate::clock::Clock;
 use crate::model::{Batch, Chunk, Epoch, SnapshotMode, StateKind, TaskInfo, Timestamp};
 use crate::plan::LimitsSpec;
@@ -43,6 +44,7 @@ pub(super) struct Code {
 /// One instance.
 pub(super) struct Instance {
     engine: Arc<SharedEngine>,
+    account: Account,
     /// None when it has ended.
     store: Option<Store<HostState>>,
     processor: processor::Guest,
@@ -67,7 +69,7 @@ macro_rules! call {
         let result = match $self.store.as_mut() {
             Some($store) => {
                 let _running = $self.engine.running();
-                within($self.wall, $body).await
+                within(&$self.account, $self.wall, $body).await
             }
             None => return Err($self.has_ended()),
         };
@@ -79,28 +81,34 @@ impl Instance {
     /// A fresh instance, on which nothing was called yet. `first` is the call that it is made for.
     pub(super) async fn new(
         code: &Code,
+        account: &Account,
         first: Call,
         limits: LimitsSpec,
         log: Log,
         metrics: TaskMetrics,
     ) -> Result<Self, OperatorError> {
-        let place =
-            code.engine.place().map_err(|breach| limits::operator_error(first.name(), &breach.into(), 0, None, ""))?;
+        let place = code
+            .engine
+            .place(account)
+            .map_err(|breach| limits::operator_error(first.name(), &breach.into(), 0, None, ""))?;
+        let memory = InstanceMemory::new(account.clone());
         let wall = limits.wall;
         let output_bytes = limits.output_bytes;
         let hostcall_bytes = output_bytes.saturating_add(HOSTCALL_BYTES);
-        let mut store = Store::new(code.engine.engine(), HostState::new(Meter::new(limits), log, metrics, place));
+        let mut store =
+            Store::new(code.engine.engine(), HostState::new(Meter::new(limits, Some(memory)), log, metrics, place));
         store.limiter(|state| &mut state.meter);
         store.set_hostcall_fuel(usize::try_from(hostcall_bytes).unwrap_or(usize::MAX));
         store.epoch_deadline_callback(|mut context| {
             context.data_mut().meter.tick()?;
+            account::goes_on();
             Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
         });
         store.set_epoch_deadline(1);
         store.data_mut().begin(first, None, 0);
         let made = {
             let _running = code.engine.running();
-            within(wall, code.pre.instantiate_async(&mut store)).await
+            within(account, wall, code.pre.instantiate_async(&mut store)).await
         };
         let made = made.unwrap_or_else(|Elapsed| Err(store.data().meter.wall().into()));
         let loaded = made.and_then(|instance| {
@@ -115,6 +123,7 @@ impl Instance {
         })?;
         Ok(Self {
             engine: Arc::clone(&code.engine),
+            account: account.clone(),
             store: Some(store),
             processor,
             checkpoint,
@@ -165,11 +174,24 @@ impl Instance {
         call!(self, Call::Open, |store| self.processor.call_open(store, config, bindings::task_param(task)))
     }
 
+    /// Waits until its account may emit more. A call is whole: what it emits is paid for before the next.
+    async fn paid(&mut self) {
+        if !self.account.is_free() {
+            self.account.paid().await;
+        }
+    }
+
     fn begin(&mut self, call: Call, now: Option<Timestamp>, rows: usize) -> Result<(), OperatorError> {
         if std::mem::replace(&mut self.in_call, true) {
             self.end("a call was given up before it returned".to_owned());
         }
         let Some(store) = &mut self.store else { return Err(self.has_ended()) };
+        if let Err(breach) = store.data().meter.may_stay() {
+            self.in_call = false;
+            let error = limits::operator_error(call.name(), &breach.into(), 0, None, "");
+            self.end(error.to_string());
+            return Err(error);
+        }
         store.data_mut().begin(call, now, rows);
         store.set_epoch_deadline(1);
         Ok(())
@@ -275,6 +297,10 @@ impl Instance {
         out: &mut Output,
     ) -> Result<(), OperatorError> {
         let Some(store) = &mut self.store else { return Err(self.has_ended()) };
+        let said = store.data().meter.output_bytes();
+        if said > 0 && !self.account.is_free() {
+            self.account.emitted(said);
+        }
         let said = &mut store.data_mut().said;
         out.more = progress == types::Progress::More;
         out.emitted.append(&mut said.emitted);
@@ -316,6 +342,7 @@ impl Operator for Instance {
         batch: &Batch,
         out: &mut Output,
     ) -> Result<(), OperatorError> {
+        self.paid().await;
         self.begin(Call::Process, Some(now), batch.len())?;
         let progress =
             call!(self, Call::Process, |store| self.processor.call_process(store, port, bindings::batch_param(batch)))?;
@@ -323,24 +350,28 @@ impl Operator for Instance {
     }
 
     async fn advance(&mut self, now: Timestamp, watermark: Timestamp, out: &mut Output) -> Result<(), OperatorError> {
+        self.paid().await;
         self.begin(Call::Advance, Some(now), 0)?;
         let progress = call!(self, Call::Advance, |store| self.processor.call_advance(store, watermark))?;
         self.deliver(progress, None, out)
     }
 
     async fn wake(&mut self, now: Timestamp, out: &mut Output) -> Result<(), OperatorError> {
+        self.paid().await;
         self.begin(Call::Wake, Some(now), 0)?;
         let progress = call!(self, Call::Wake, |store| self.processor.call_wake(store))?;
         self.deliver(progress, None, out)
     }
 
     async fn finish(&mut self, now: Timestamp, port: u32, out: &mut Output) -> Result<(), OperatorError> {
+        self.paid().await;
         self.begin(Call::Finish, Some(now), 0)?;
         let progress = call!(self, Call::Finish, |store| self.processor.call_finish(store, port))?;
         self.deliver(progress, None, out)
     }
 
     async fn resume(&mut self, now: Timestamp, out: &mut Output) -> Result<(), OperatorError> {
+        self.paid().await;
         self.begin(Call::Resume, Some(now), 0)?;
         let progress = call!(self, Call::Resume, |store| self.processor.call_resume(store))?;
         self.deliver(progress, None, out)
@@ -357,7 +388,7 @@ impl Operator for Instance {
             store.data_mut().meter.begin_snapshot();
             let result = {
                 let _running = self.engine.running();
-                within(self.wall, image.snapshot(store, mode, writer)).await
+                within(&self.account, self.wall, image.snapshot(store, mode, writer)).await
             };
             return self.settle_image(Call::Snapshot, result).map(|()| true);
         }
@@ -378,7 +409,7 @@ impl Operator for Instance {
                 let mut loan = Loan::new(store, writer);
                 let _running = self.engine.running();
                 let mode = bindings::snapshot_mode(mode);
-                within(self.wall, guest.call_snapshot(loan.store(), epoch.0, mode)).await
+                within(&self.account, self.wall, guest.call_snapshot(loan.store(), epoch.0, mode)).await
             }
             _ => return Err(self.has_ended()),
         };
@@ -404,7 +435,7 @@ impl Operator for Instance {
             let all = super::all_chunks(&mut *chunks).await;
             let result = {
                 let _running = self.engine.running();
-                within(self.wall, image.restore(store, &all)).await
+                within(&self.account, self.wall, image.restore(store, &all)).await
             };
             return self.settle_image(Call::Restore, result);
         }
@@ -454,6 +485,12 @@ impl Operator for Instance {
         }
     }
 
+    fn go_live(&mut self) {
+        if let Some(store) = &mut self.store {
+            store.data_mut().outside.is_live = true;
+        }
+    }
+
     fn memory_bytes(&self) -> u64 {
         self.store.as_ref().map_or(0, |store| store.data().meter.memory_bytes())
     }
@@ -471,13 +508,26 @@ fn no_checkpoint(verb: &str) -> OperatorError {
 /// A call took longer than it may.
 struct Elapsed;
 
-/// Waits for a call, at most for `limit`. A timer is made only when the call has not returned at its first tick:
-/// nearly all have.
-async fn within<T>(limit: Duration, call: impl Future<Output = T>) -> Result<T, Elapsed> {
+/// Waits for a call under an account, at most for `limit`; what it waits for a slot does not count. A timer is made only when the call has
+/// not returned at its first tick: nearly all have.
+async fn within<T>(account: &Account, limit: Duration, call: impl Future<Output = T>) -> Result<T, Elapsed> {
     let mut call = pin!(call);
-    let first = std::future::poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
-    match first {
-        Poll::Ready(value) => Ok(value),
-        Poll::Pending => tokio::time::timeout(limit, call).await.map_err(|_| Elapsed),
+    let mut place = Place::new(Some(account));
+    let first = std::future::poll_fn(|context| Poll::Ready(place.poll(context, call.as_mut()))).await;
+    if let Poll::Ready(value) = first {
+        return Ok(value);
+    }
+    let (mut left, mut waited) = (limit, Duration::ZERO);
+    let before = place.waited();
+    loop {
+        let goes_on = std::future::poll_fn(|context| place.poll(context, call.as_mut()));
+        if let Ok(value) = tokio::time::timeout(left, goes_on).await {
+            return Ok(value);
+        }
+        let more = place.waited().saturating_sub(before).saturating_sub(waited);
+        if more.is_zero() {
+            return Err(Elapsed);
+        }
+        (left, waited) = (more, waited + more);
     }
 }

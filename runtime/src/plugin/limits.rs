@@ -8,6 +8,7 @@
 //! | output of a call: emitted, rejected, reasons | when it is handed over | `output` |
 //! | state of a snapshot | when a chunk is handed over | `state` |
 //! | log lines a second | when a line is logged; the rest is counted and dropped | `log_lines` |
+//! | what an account may use in all | `account.rs` | its owner's |
 //! | stack, tables, instances, series of metrics, texts | below | fixed |
 //!
 //! Crossing one ends the instance, but for log lines and metrics. A guest learns nothing of it: whatever it would do
@@ -18,6 +19,8 @@ use std::time::Duration;
 use wasmtime::{PoolConcurrencyLimitError, ResourceLimiter, Trap, WasmBacktrace};
 
 use super::OperatorError;
+use crate::account::{InstanceMemory, Quota};
+pub(super) use crate::model::bytes;
 use crate::plan::LimitsSpec;
 
 /// From one tick of the engine to the next: CPU time is counted in these, and a guest gives its thread to others
@@ -74,6 +77,9 @@ pub(super) enum Breach {
     /// A limit was crossed.
     #[error("limit of {limit} {what}: {value}")]
     Limit { what: &'static str, limit: String, value: String, setting: &'static str },
+    /// A limit of the account was crossed, or of the process.
+    #[error(transparent)]
+    Quota(#[from] Quota),
     /// A rule of the contract was broken.
     #[error("{0}")]
     Contract(String),
@@ -98,16 +104,28 @@ pub(super) struct Meter {
     output_bytes: u64,
     /// In the current snapshot.
     state_bytes: u64,
+    /// The same memory, as its account counts it. None: nobody counts.
+    shared: Option<InstanceMemory>,
 }
 
 impl Meter {
-    pub(super) fn new(limits: LimitsSpec) -> Self {
-        Self { limits, memory_bytes: 0, ticks: 0, output_bytes: 0, state_bytes: 0 }
+    pub(super) fn new(limits: LimitsSpec, shared: Option<InstanceMemory>) -> Self {
+        Self { limits, memory_bytes: 0, ticks: 0, output_bytes: 0, state_bytes: 0, shared }
+    }
+
+    /// Whether the process can still afford the instance.
+    pub(super) fn may_stay(&self) -> Result<(), Breach> {
+        Ok(self.shared.as_ref().map_or(Ok(()), InstanceMemory::check)?)
     }
 
     /// All linear memories together.
     pub(super) fn memory_bytes(&self) -> u64 {
         self.memory_bytes
+    }
+
+    /// What the current call has emitted and rejected so far.
+    pub(super) fn output_bytes(&self) -> u64 {
+        self.output_bytes
     }
 
     /// Forgets what the last call used.
@@ -134,7 +152,7 @@ impl Meter {
                 setting: "cpu",
             });
         }
-        Ok(())
+        self.may_stay()
     }
 
     /// Takes `bytes` of what this call may hand over.
@@ -174,6 +192,9 @@ impl ResourceLimiter for Meter {
             && desired > maximum
         {
             return Err(Breach::bytes("memory", maximum as u64, desired as u64, "").into());
+        }
+        if let Some(shared) = &self.shared {
+            shared.grow(desired.saturating_sub(current) as u64).map_err(Breach::Quota)?;
         }
         self.memory_bytes = grown;
         Ok(true)
@@ -224,6 +245,13 @@ pub(super) fn operator_error(
     if let Some(breach) = error.downcast_ref::<Breach>() {
         return match breach.clone() {
             Breach::Limit { what, limit, value, setting } => OperatorError::Limit { call, what, limit, value, setting },
+            Breach::Quota(Quota::Account { account, what, limit, value }) => {
+                OperatorError::Quota { call, account, what, limit, value }
+            }
+            Breach::Quota(Quota::Process { limit, value }) => {
+                let (what, limit, value) = ("memory of all plugins in this process", bytes(limit), bytes(value));
+                OperatorError::Limit { call, what, limit, value, setting: "" }
+            }
             Breach::Contract(what) => OperatorError::Contract { call, what },
         };
     }
@@ -321,34 +349,9 @@ pub(super) fn clean(text: &str, max: usize) -> String {
     kept
 }
 
-/// A number of bytes as a person writes it, and exact.
-pub(super) fn bytes(n: u64) -> String {
-    for (unit, shift) in [("GiB", 30), ("MiB", 20), ("KiB", 10)] {
-        if n > 0 && n.trailing_zeros() >= shift {
-            return format!("{} {unit}", n >> shift);
-        }
-    }
-    format!("{n} bytes")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bytes_are_written_in_the_largest_unit_that_is_exact() {
-        for (n, text) in [
-            (0, "0 bytes"),
-            (1, "1 bytes"),
-            (1024, "1 KiB"),
-            (1025, "1025 bytes"),
-            (64 << 20, "64 MiB"),
-            (3 << 29, "1536 MiB"),
-            (4 << 30, "4 GiB"),
-        ] {
-            assert_eq!(bytes(n), text);
-        }
-    }
 
     #[test]
     fn frames_are_freed_of_compilers_hashes_and_otherwise_left_alone() {
@@ -373,7 +376,7 @@ mod tests {
 
     #[test]
     fn memory_is_counted_over_all_memories_and_the_error_names_limit_and_value() {
-        let mut meter = Meter::new(LimitsSpec { memory_bytes: 1 << 20, ..LimitsSpec::default() });
+        let mut meter = Meter::new(LimitsSpec { memory_bytes: 1 << 20, ..LimitsSpec::default() }, None);
         assert!(meter.memory_growing(0, 1 << 19, None).is_ok_and(|grow| grow));
         assert!(meter.memory_growing(0, 1 << 19, None).is_ok_and(|grow| grow));
         let error = meter.memory_growing(1 << 19, (1 << 19) + 65_536, None).expect_err("a third would be too much");
@@ -383,7 +386,7 @@ mod tests {
 
     #[test]
     fn the_maximum_of_one_memory_is_not_that_of_all() {
-        let mut meter = Meter::new(LimitsSpec::default());
+        let mut meter = Meter::new(LimitsSpec::default(), None);
         assert!(meter.memory_growing(0, 2 << 16, Some(2 << 16)).is_ok_and(|grow| grow));
         assert!(meter.memory_growing(0, 2 << 16, Some(2 << 16)).is_ok_and(|grow| grow));
         let error = meter.memory_growing(2 << 16, 3 << 16, Some(2 << 16)).expect_err("more than its own maximum");
@@ -393,7 +396,7 @@ mod tests {
 
     #[test]
     fn a_table_may_not_grow_without_end() {
-        let mut meter = Meter::new(LimitsSpec::default());
+        let mut meter = Meter::new(LimitsSpec::default(), None);
         assert!(meter.table_growing(0, TABLE_ELEMENTS_MAX, None).is_ok_and(|grow| grow));
         let error = meter.table_growing(0, TABLE_ELEMENTS_MAX + 1, None).expect_err("one too many");
         let text = operator_error("open", &error, 0, None, "").to_string();
@@ -403,7 +406,7 @@ mod tests {
     #[test]
     fn output_and_state_are_counted_up_to_their_limits() {
         let limits = LimitsSpec { output_bytes: 10, state_bytes: 20, ..LimitsSpec::default() };
-        let mut meter = Meter::new(limits);
+        let mut meter = Meter::new(limits, None);
         assert!(meter.spend_output(10).is_ok());
         assert!(meter.spend_output(1).is_err());
         meter.begin_call();

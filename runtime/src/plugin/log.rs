@@ -1,4 +1,4 @@
-//! Lines that a guest logs: on to `tracing`, with job, node and subtask, up to so many a second.
+//! Lines that a guest logs: on to `tracing`, with account, job, node and subtask, up to so many a second.
 //!
 //! What is one too many is counted and dropped, and the count is told. The last error of a call is kept in any case: when
 //! the call traps, it is the reason.
@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use super::bindings::log;
+use crate::account::Account;
 use crate::clock::Clock;
 
 /// How much of what a call prints as errors is kept for the case that it traps.
@@ -14,6 +15,7 @@ const PRINTED_BYTES_MAX: usize = 8 << 10;
 /// What an instance says to people.
 #[derive(Debug)]
 pub(super) struct Log {
+    account: Account,
     job: String,
     node: String,
     subtask: u32,
@@ -22,6 +24,8 @@ pub(super) struct Log {
     window: Duration,
     lines: u32,
     dropped: u64,
+    /// The same, of those that were too many for the account.
+    dropped_of_account: u64,
     warned: bool,
     /// Of an instance that works beside the one that counts: its lines say so.
     pub(super) is_aside: bool,
@@ -31,24 +35,41 @@ pub(super) struct Log {
     pub(super) printed: String,
 }
 
+/// A line with whose it is; the account's name only where there is one.
+macro_rules! line {
+    ($level:ident, $log:expr, $($text:tt)+) => {{
+        let (job, node, subtask) = (&$log.job, &$log.node, $log.subtask);
+        match $log.account.name() {
+            "" => tracing::event!(target: "weir::plugin", tracing::Level::$level, %job, %node, subtask, $($text)+),
+            account => {
+                tracing::event!(target: "weir::plugin", tracing::Level::$level, account, %job, %node, subtask, $($text)+)
+            }
+        }
+    }};
+}
+
 impl Log {
-    pub(super) fn new(job: String, node: String, subtask: u32, clock: Clock, lines_max: u32) -> Self {
-        let window = clock.elapsed();
-        let (last_error, printed) = (None, String::new());
-        let is_aside = false;
+    pub(super) fn new(
+        account: &Account,
+        (job, node, subtask): (String, String, u32),
+        clock: Clock,
+        lines_max: u32,
+    ) -> Self {
         Self {
+            account: account.clone(),
             job,
             node,
             subtask,
+            window: clock.elapsed(),
             clock,
             lines_max,
-            window,
             lines: 0,
             dropped: 0,
+            dropped_of_account: 0,
             warned: false,
-            is_aside,
-            last_error,
-            printed,
+            is_aside: false,
+            last_error: None,
+            printed: String::new(),
         }
     }
 
@@ -73,29 +94,25 @@ impl Log {
             self.lines = 0;
             self.tell_dropped();
         }
-        if self.lines < self.lines_max {
-            return true;
+        if self.lines >= self.lines_max {
+            self.dropped += 1;
+            return false;
         }
-        self.dropped += 1;
-        false
+        let admits = self.account.admits_line();
+        self.dropped_of_account += u64::from(!admits);
+        admits
     }
 
-    /// Logs a line that [`Self::admits`] let through, and remembers an error in any case.
-    pub(super) fn write(&mut self, level: log::Level, message: String) {
-        if self.lines < self.lines_max && self.enabled(level) {
-            self.lines += 1;
-            let (job, node, subtask) = (&self.job, &self.node, self.subtask);
-            let message = Shown { message: &message, is_aside: self.is_aside };
-            match level {
-                log::Level::Trace => tracing::trace!(target: "weir::plugin", %job, %node, subtask, "{message}"),
-                log::Level::Debug => tracing::debug!(target: "weir::plugin", %job, %node, subtask, "{message}"),
-                log::Level::Info => tracing::info!(target: "weir::plugin", %job, %node, subtask, "{message}"),
-                log::Level::Warn => tracing::warn!(target: "weir::plugin", %job, %node, subtask, "{message}"),
-                log::Level::Error => tracing::error!(target: "weir::plugin", %job, %node, subtask, "{message}"),
-            }
-        }
-        if level == log::Level::Error {
-            self.last_error = Some(message);
+    /// Logs a line that [`Self::admits`] let through.
+    pub(super) fn write(&mut self, level: log::Level, message: &str) {
+        self.lines += 1;
+        let message = Shown { message, is_aside: self.is_aside };
+        match level {
+            log::Level::Trace => line!(TRACE, self, "{message}"),
+            log::Level::Debug => line!(DEBUG, self, "{message}"),
+            log::Level::Info => line!(INFO, self, "{message}"),
+            log::Level::Warn => line!(WARN, self, "{message}"),
+            log::Level::Error => line!(ERROR, self, "{message}"),
         }
     }
 
@@ -114,19 +131,18 @@ impl Log {
 
     pub(super) fn once(&mut self, message: &str) {
         if !std::mem::replace(&mut self.warned, true) {
-            let (job, node, subtask) = (&self.job, &self.node, self.subtask);
-            tracing::warn!(target: "weir::plugin", %job, %node, subtask, "{message}");
+            line!(WARN, self, "{message}");
         }
     }
 
     fn tell_dropped(&mut self) {
         let dropped = std::mem::take(&mut self.dropped);
         if dropped > 0 {
-            let (job, node, subtask) = (&self.job, &self.node, self.subtask);
-            tracing::warn!(
-                target: "weir::plugin", %job, %node, subtask,
-                "{dropped} log lines were dropped: limits.log_lines is {} a second", self.lines_max
-            );
+            line!(WARN, self, "{dropped} log lines were dropped: limits.log_lines is {} a second", self.lines_max);
+        }
+        let dropped = std::mem::take(&mut self.dropped_of_account);
+        if dropped > 0 {
+            line!(WARN, self, "{dropped} log lines were dropped: they are too many for {}", self.account.name());
         }
     }
 }

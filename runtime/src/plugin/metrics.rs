@@ -1,6 +1,6 @@
 //! Numbers that plugins report, kept for whoever wants to read them.
 //!
-//! One table for each subtask; a restarted instance goes on with the table of its predecessor. A subtask has at most
+//! One table for each subtask of each account; a restarted instance goes on with the table of its predecessor. A subtask has at most
 //! 256 series: what a guest names is not allowed to fill the host's memory.
 
 use std::collections::BTreeMap;
@@ -35,6 +35,8 @@ pub enum MetricValue {
 /// One series of one subtask.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metric {
+    /// The name of the account; empty for nobody's.
+    pub account: String,
     /// The job.
     pub job: String,
     /// The node.
@@ -45,6 +47,18 @@ pub struct Metric {
     pub name: String,
     /// What it says.
     pub value: MetricValue,
+}
+
+impl From<Metric> for crate::metrics::GuestSeries {
+    fn from(metric: Metric) -> Self {
+        use crate::metrics::GuestValue;
+        let value = match metric.value {
+            MetricValue::Counter(value) => GuestValue::Counter(value),
+            MetricValue::Gauge(value) => GuestValue::Gauge(value),
+            MetricValue::Histogram { count, sum, .. } => GuestValue::Observed(count, sum),
+        };
+        Self { node: metric.node, subtask: metric.subtask, name: metric.name, value }
+    }
 }
 
 /// What a guest did to a series.
@@ -65,7 +79,8 @@ pub(super) enum Refused {
 }
 
 type Table = BTreeMap<String, MetricValue>;
-type TaskKey = (String, String, u32);
+/// Account, job, node, subtask.
+type TaskKey = (String, String, String, u32);
 
 /// The series of one subtask.
 #[derive(Clone, Debug, Default)]
@@ -108,23 +123,25 @@ pub(super) struct Registry(Mutex<BTreeMap<TaskKey, TaskMetrics>>);
 
 impl Registry {
     /// The table of a subtask, made when it is first asked for.
-    pub(super) fn task(&self, job: &str, node: &str, subtask: u32) -> TaskMetrics {
+    pub(super) fn task(&self, account: &str, job: &str, node: &str, subtask: u32) -> TaskMetrics {
         let mut tasks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        tasks.entry((job.to_owned(), node.to_owned(), subtask)).or_default().clone()
+        tasks.entry((account.to_owned(), job.to_owned(), node.to_owned(), subtask)).or_default().clone()
     }
 
-    /// Drops what a job has reported.
-    pub(super) fn forget(&self, job: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|(of, _, _), _| of != job);
+    /// Drops what a job of an account has reported.
+    pub(super) fn forget(&self, account: &str, job: &str) {
+        let mut tasks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        tasks.retain(|(whose, of, _, _), _| whose != account || of != job);
     }
 
-    /// Every series, by job, node, subtask and name.
+    /// Every series, by account, job, node, subtask and name.
     pub(super) fn read(&self) -> Vec<Metric> {
         let tasks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all = Vec::new();
-        for ((job, node, subtask), metrics) in tasks.iter() {
+        for ((account, job, node, subtask), metrics) in tasks.iter() {
             let table = metrics.0.lock().unwrap_or_else(PoisonError::into_inner);
             all.extend(table.iter().map(|(name, value)| Metric {
+                account: account.clone(),
                 job: job.clone(),
                 node: node.clone(),
                 subtask: *subtask,
@@ -144,7 +161,7 @@ mod tests {
     fn series_add_up_and_a_restarted_subtask_goes_on_with_them() {
         let registry = Registry::default();
         for _ in 0..2 {
-            let task = registry.task("job", "node", 0);
+            let task = registry.task("", "job", "node", 0);
             assert_eq!(task.change("seen", Change::Count(3)), Ok(()));
             assert_eq!(task.change("level", Change::Gauge(0.5)), Ok(()));
             assert_eq!(task.change("size", Change::Observe(2.0)), Ok(()));
@@ -157,7 +174,12 @@ mod tests {
             ("size".to_owned(), MetricValue::Histogram { count: 2, sum: 4.0, min: 2.0, max: 2.0 }),
         ];
         assert_eq!(values, expected);
-        registry.forget("job");
+        let other = registry.task("anna", "job", "node", 0);
+        assert_eq!(other.change("seen", Change::Count(1)), Ok(()));
+        registry.forget("", "job");
+        let left: Vec<_> = registry.read().into_iter().map(|metric| (metric.account, metric.name)).collect();
+        assert_eq!(left, [("anna".to_owned(), "seen".to_owned())], "jobs of one name are not one job");
+        registry.forget("anna", "job");
         assert!(registry.read().is_empty());
     }
 

@@ -64,6 +64,7 @@ pub(super) struct Renewable {
     epoch: Epoch,
     /// It works beside the one that counts, and so does each fresh instance.
     is_aside: bool,
+    is_live: bool,
 }
 
 /// When to recycle, and what is owed for it.
@@ -93,7 +94,7 @@ impl Renewable {
             written: BTreeSet::new(),
             owes_full: false,
         });
-        Self { maker, instance, ceiling, open: None, epoch: Epoch(0), is_aside: false }
+        Self { maker, instance, ceiling, open: None, epoch: Epoch(0), is_aside: false, is_live: false }
     }
 
     /// After a call that went well.
@@ -149,6 +150,9 @@ impl Renewable {
         if !kept.chunks.is_empty() {
             let version = self.maker.plugin.descriptor().state_version;
             self.instance.restore(version, kept.chunks).await.map_err(not_again)?;
+        }
+        if self.is_live {
+            self.instance.go_live();
         }
         out.recycled += 1;
         let after = self.instance.memory_bytes();
@@ -307,6 +311,9 @@ impl Operator for Renewable {
             self.instance = self.maker.fresh(Call::Restore).await?;
             self.instance.set_aside(self.is_aside);
             self.instance.resume_from(cut);
+            if self.is_live {
+                self.instance.go_live();
+            }
         }
         if let Some(ceiling) = &mut self.ceiling {
             ceiling.held.extend(chunks.iter().map(|chunk| chunk.scope));
@@ -345,6 +352,11 @@ impl Operator for Renewable {
     fn set_aside(&mut self, aside: bool) {
         self.is_aside = aside;
         self.instance.set_aside(aside);
+    }
+
+    fn go_live(&mut self) {
+        self.is_live = true;
+        self.instance.go_live();
     }
 
     fn memory_bytes(&self) -> u64 {

@@ -2,7 +2,7 @@
 //!
 //! Toolchains whose runtime wants WASI 0.2 (`wasm32-wasip2`, for one) leave imports in a component that its operator may never use. Such a
 //! component is taken as it is. Without grants the same calls lead to the same (I12): clocks tell the time at which the call began,
-//! the environment is empty, randomness comes from the seed of the subtask, and what is printed goes to the log ([`stdio`]). Everything else
+//! the environment is empty but for what was granted, randomness comes from the seed of the subtask, and what is printed goes to the log ([`stdio`]). Everything else
 //! traps, and the trap names the function.
 //!
 //! Random bytes are drawn by number: draw `n` of a subtask is the same in every run, and how many were drawn in data calls is part of
@@ -13,6 +13,8 @@
 //! With the grant `clock` the clocks are real, with `random` the randomness is. `timers.now` stays the time of the call.
 
 pub(super) mod stdio;
+
+use std::collections::BTreeMap;
 
 use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, ComponentType, Lift, Linker, Lower};
@@ -47,8 +49,12 @@ impl Datetime {
 #[derive(Debug)]
 pub(super) struct Outside {
     seed: u64,
-    grants: Grants,
+    pub(super) grants: Grants,
+    /// Variables that were granted and have a value.
+    environment: Vec<(String, String)>,
     clock: Option<Clock>,
+    /// What it asks for is done, and not only for trial.
+    pub(super) is_live: bool,
     /// What a cut has to hold.
     pub(super) cut: HostCut,
     /// What was printed and has no line end yet.
@@ -73,7 +79,8 @@ impl Default for Outside {
     fn default() -> Self {
         let (cut, stream) = (HostCut::default(), Stream::default());
         let unfinished = Unfinished::default();
-        Self { seed: 0, grants: Grants::default(), clock: None, cut, unfinished, stream, next: 0 }
+        let (grants, environment) = (Grants::default(), Vec::new());
+        Self { seed: 0, grants, environment, clock: None, is_live: false, cut, unfinished, stream, next: 0 }
     }
 }
 
@@ -81,6 +88,13 @@ impl Outside {
     /// What an instance with this seed sees with these grants; `clock` is the real one.
     pub(super) fn new(seed: u64, grants: Grants, clock: Clock) -> Self {
         Self { seed, grants, clock: Some(clock), ..Self::default() }
+    }
+
+    /// The same with those of the values that were granted.
+    pub(super) fn with_environment(mut self, values: &BTreeMap<String, String>) -> Self {
+        let granted = self.grants.environment.iter();
+        self.environment = granted.filter_map(|name| Some((name.clone(), values.get(name)?.clone()))).collect();
+        self
     }
 
     /// A call begins.
@@ -195,7 +209,10 @@ pub(super) fn link(linker: &Linker<HostState>, component: &Component) -> wasmtim
             }
             "wasi:cli/environment" => {
                 let mut environment = linker.instance(name)?;
-                environment.func_wrap("get-environment", |_, ()| Ok((Vec::<(String, String)>::new(),)))?;
+                environment.func_wrap("get-environment", |store, ()| {
+                    let state: &HostState = store.data();
+                    Ok((state.outside.environment.clone(),))
+                })?;
                 environment.func_wrap("get-arguments", |_, ()| Ok((Vec::<String>::new(),)))?;
                 environment.func_wrap("initial-cwd", |_, ()| Ok((None::<String>,)))?;
             }
@@ -296,9 +313,22 @@ mod tests {
     }
 
     #[test]
+    fn only_variables_that_are_granted_and_have_a_value_are_seen() {
+        let mut grants = Grants::default();
+        for word in ["env:B", "env:A", "env:UNSET"] {
+            grants.give(word).unwrap();
+        }
+        let values = [("A", "1"), ("B", "2"), ("SECRET", "3")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let outside = Outside::new(7, grants, Clock::manual(0)).with_environment(&values.clone().into());
+        assert_eq!(outside.environment, [values[1].clone(), values[0].clone()]);
+        let nothing = Outside::new(7, Grants::default(), Clock::manual(0)).with_environment(&values.into());
+        assert!(nothing.environment.is_empty());
+    }
+
+    #[test]
     fn what_is_granted_is_real() {
         let clock = Clock::manual(5_000);
-        let granted = Grants { clock: true, random: true };
+        let granted = Grants { clock: true, random: true, ..Grants::default() };
         let mut outside = Outside::new(7, granted, clock.clone());
         assert_eq!((outside.real_now(), outside.real_elapsed()), (Some(5_000), Some(5_000_000)));
         let (mut one, mut two) = ([0; 16], [0; 16]);

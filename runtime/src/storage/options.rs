@@ -73,6 +73,11 @@ impl StoreOptions {
         self.0.get(key).map(String::as_str)
     }
 
+    /// All of them, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
     /// Checks all of them for a kind of store.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind};
 
 /// `weir plugin bench`.
 #[derive(Debug, Args)]
-pub struct BenchArgs {
+pub(crate) struct BenchArgs {
     #[command(flatten)]
     subject: SubjectArgs,
     /// Records of a batch, one line of the answer each

@@ -167,7 +167,13 @@ impl SubjectArgs {
             Format::Json => SourceFormat::Json,
             Format::Csv => SourceFormat::Csv(CsvSpec::default()),
         };
-        let file = FileSourceSpec { path: self.input.clone(), format, compression: Compression::Auto, follow: false };
+        let file = FileSourceSpec {
+            path: self.input.clone(),
+            format,
+            compression: Compression::Auto,
+            follow: false,
+            root: None,
+        };
         Ok(SourceSpec {
             name: NodeName::new("input"),
             span: 0..0,

@@ -16,7 +16,7 @@ use crate::plan::LimitsSpec;
 
 /// `weir plugin test`.
 #[derive(Debug, Args)]
-pub struct TestArgs {
+pub(crate) struct TestArgs {
     #[command(flatten)]
     subject: SubjectArgs,
     /// Over how many subtasks its state is split in the rescale check

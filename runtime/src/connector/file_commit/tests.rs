@@ -20,7 +20,7 @@ struct Case {
 
 impl Case {
     fn new() -> Self {
-        let spec = FileSinkSpec { path: "some/new/out".into(), format: SinkFormat::Lines };
+        let spec = FileSinkSpec { path: "some/new/out".into(), format: SinkFormat::Lines, root: None };
         Self { dir: tempfile::tempdir().unwrap(), spec }
     }
 

@@ -5,8 +5,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::super::ConnectorError;
 use super::super::event_time;
+use super::super::{ConnectorError, confined};
 use super::csv::Header;
 use super::cutter::{Cut, Cutter};
 use super::malformed::{RAW_BYTES_MAX, Reason};
@@ -87,9 +87,9 @@ pub(super) enum Next<'a> {
 }
 
 /// Whether a file that is followed has more than when it was last looked at.
-pub(super) fn has_grown(split: &Split) -> Result<bool, ConnectorError> {
-    let bytes = match std::fs::metadata(&split.path) {
-        Ok(metadata) => metadata.len(),
+pub(super) fn has_grown(split: &Split, spec: &FileSourceSpec) -> Result<bool, ConnectorError> {
+    let bytes = match confined::length(spec.root.as_deref(), &split.path) {
+        Ok(bytes) => bytes,
         Err(error) => return Err(cannot_open(&split.path, split.offset, error)),
     };
     if split.fingerprint.packed_bytes.is_none() && bytes < split.offset.bytes {
@@ -122,7 +122,7 @@ impl FileReader {
     /// Opens a file where its position says, after comparing it with its fingerprint.
     pub(super) fn open(split: &Split, source: &SourceSpec, spec: &FileSourceSpec) -> Result<Self, ConnectorError> {
         let path = split.path.clone();
-        let file = File::open(&path).map_err(|e| cannot_open(&path, split.offset, e))?;
+        let file = confined::open(spec.root.as_deref(), &path).map_err(|e| cannot_open(&path, split.offset, e))?;
         let gzip = match spec.compression {
             Compression::Auto => path.extension().is_some_and(|extension| extension == "gz"),
             Compression::Gzip => true,

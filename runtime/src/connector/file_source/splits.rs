@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::super::{ConnectorError, TaskContext};
+use super::super::{ConnectorError, TaskContext, confined};
 use super::window::TAIL_BYTES;
 use crate::model::{SplitPosition, key_hash};
+use crate::plan::FileSourceSpec;
 
 /// The most files that one source takes.
 const FILES_MAX: usize = 65_000;
@@ -73,6 +74,7 @@ struct Marker {
 pub(super) struct Splits {
     pattern: String,
     dir: PathBuf,
+    root: Option<PathBuf>,
     follow: bool,
     parallelism: u32,
     subtask: u32,
@@ -81,16 +83,16 @@ pub(super) struct Splits {
 
 impl Splits {
     pub(super) fn open(
-        pattern: &str,
+        spec: &FileSourceSpec,
         dir: &Path,
-        follow: bool,
         context: &TaskContext,
         positions: &[SplitPosition],
     ) -> Result<Self, ConnectorError> {
         let mut splits = Self {
-            pattern: pattern.into(),
+            pattern: spec.path.clone(),
             dir: dir.into(),
-            follow,
+            root: spec.root.clone(),
+            follow: spec.follow,
             parallelism: context.parallelism.max(1),
             subtask: context.task.subtask,
             list: Vec::new(),
@@ -175,7 +177,7 @@ impl Splits {
         };
         let mut files = Vec::new();
         // A file that is there under exactly this name is meant, whatever a glob would make of it.
-        if full.is_file() {
+        if confined::is_file(self.root.as_deref(), &full, &self.pattern)? {
             files.push((self.pattern.clone(), full));
             return Ok(files);
         }
@@ -183,10 +185,13 @@ impl Splits {
             .map_err(|e| ConnectorError::mismatch(format!("{:?} is not a glob", self.pattern)).caused_by(e))?;
         for path in found {
             let path = path.map_err(|e| {
+                if self.root.is_some() {
+                    return confined::refused(&self.pattern);
+                }
                 let path = e.path().to_owned();
                 ConnectorError::io("list", &path, e.into())
             })?;
-            if !path.is_file() {
+            if !confined::is_file(self.root.as_deref(), &path, &self.pattern)? {
                 continue;
             }
             let relative = if folder.is_empty() { &path } else { path.strip_prefix(&self.dir).unwrap_or(&path) };

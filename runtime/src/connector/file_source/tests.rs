@@ -26,7 +26,8 @@ fn csv() -> SourceFormat {
 
 impl Case {
     fn new(path: &str, format: SourceFormat) -> Self {
-        let file = FileSourceSpec { path: path.into(), format, compression: Compression::Auto, follow: false };
+        let file =
+            FileSourceSpec { path: path.into(), format, compression: Compression::Auto, follow: false, root: None };
         let spec = SourceSpec {
             name: NodeName::new("in"),
             span: 0..0,

@@ -178,8 +178,17 @@ pub(super) fn operator(
 fn grants(cx: &mut Context<'_>, s: &Section<'_, '_>) -> Grants {
     let mut grants = Grants::default();
     for word in s.texts(cx, "grants", "grants = [\"clock\"]").unwrap_or_default() {
-        if !grants.give(&word) {
-            let all: Vec<String> = Grants::WORDS.iter().map(|word| format!("\"{word}\"")).collect();
+        let Err(fault) = grants.give(&word) else { continue };
+        if let Some(fault) = fault {
+            let (what, help) = fault.split_once(": ").unwrap_or((&fault, "remove it"));
+            cx.error(s.span_of("grants"), format!("`grants` of {}: {} {what}", s.what, quote(&word)), help);
+        } else {
+            let shown = |word: &&str| match *word {
+                "env:" => "\"env:NAME\"".to_owned(),
+                "http:" | "http-private:" => format!("\"{word}HOST\""),
+                word => format!("\"{word}\""),
+            };
+            let all: Vec<String> = Grants::WORDS.iter().map(shown).collect();
             let hint = nearest(&word, Grants::WORDS.into_iter())
                 .map_or_else(String::new, |meant| format!("did you mean \"{meant}\"? "));
             let message = format!("`grants` of {} has {}, and there is no such grant", s.what, quote(&word));
@@ -327,7 +336,9 @@ pub(super) fn sink(
     let (inputs, inputs_whole) = inputs::read(cx, s);
     let parallelism = parallelism(cx, s, key_groups);
     let connector = match which {
-        Some(Which::File) => path.clone().map(|path| SinkConnector::File(FileSinkSpec { path: path.into(), format })),
+        Some(Which::File) => {
+            path.clone().map(|path| SinkConnector::File(FileSinkSpec { path: path.into(), format, root: None }))
+        }
         Some(Which::Object) => object.map(|url| SinkConnector::Object(ObjectSinkSpec { url, options, format })),
         Some(Which::Stdout) => Some(SinkConnector::Stdout(format)),
         Some(Which::Blackhole) => Some(SinkConnector::Blackhole),

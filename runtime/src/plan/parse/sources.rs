@@ -160,7 +160,7 @@ fn file_source(cx: &mut Context<'_>, s: &Section<'_, '_>) -> Option<FileSourceSp
     let compression = s.choice(cx, "compression", &packed).unwrap_or(Compression::Auto);
     let follow = s.flag(cx, "follow", false);
     let path = s.filled(cx, "path", "path = \"data/*.csv\"").and_then(|text| glob(cx, s, text));
-    Some(FileSourceSpec { path: path?, format: format?, compression, follow })
+    Some(FileSourceSpec { path: path?, format: format?, compression, follow, root: None })
 }
 
 /// The glob as it is written, if it is one. It starts at the folder of the pipeline file, or at the root.

@@ -21,11 +21,12 @@ const MEANINGS: &[(&str, &str, Option<&str>)] = &[
     ("weir:plugin/log@", "writes lines to the log of its job", None),
     ("weir:plugin/metrics@", "counts and measures under names of its own", None),
     ("weir:plugin/timers@", "asks for the time of the call, and to be called at a time", None),
+    ("weir:plugin/http@", "sends requests over HTTP: to no host, without a grant", Some("http:HOST")),
     ("weir:plugin/snapshots@", "writes its state into checkpoints, and reads it back", None),
     ("wasi:clocks/wall-clock@", "asks for the time of day: gets the time of the call, without a grant", Some("clock")),
     ("wasi:clocks/monotonic-clock@", "measures time: no time passes in a call, without a grant", Some("clock")),
     ("wasi:random/", "draws random bytes: the same ones in every run, without a grant", Some("random")),
-    ("wasi:cli/environment@", "reads arguments and the environment: both are empty", None),
+    ("wasi:cli/environment@", "reads arguments and the environment: both are empty, without a grant", Some("env:NAME")),
     ("wasi:cli/stdout@", "prints: each line goes to the log of its job", None),
     ("wasi:cli/stderr@", "prints errors: each line goes to the log of its job", None),
     ("wasi:cli/stdin@", "reads standard input: it is at its end", None),
@@ -57,7 +58,7 @@ mod tests {
         let worlds = contract_files().into_iter().find(|(name, _)| *name == "worlds.wit").expect("it is there").1;
         let imports = worlds.lines().filter_map(|line| line.trim().strip_prefix("import ")?.strip_suffix(';'));
         let mut count = 0;
-        for name in imports.chain(["types"]) {
+        for name in imports.chain(["types", "http"]) {
             let known = capability(&format!("weir:plugin/{name}@0.1.0"));
             assert!(!known.meaning.contains("no host"), "{name}");
             count += 1;

@@ -14,9 +14,10 @@ use wit_parser::decoding::{DecodedWasm, decode};
 use wit_parser::{Function, Handle, InterfaceId, Resolve, SourceMap, Type, TypeDefKind, WorldItem};
 
 /// The files of `wit/`, by name: the contract of this build.
-pub fn contract_files() -> [(&'static str, &'static str); 9] {
+pub fn contract_files() -> [(&'static str, &'static str); 10] {
     [
         ("checkpoint.wit", include_str!("../../../../wit/checkpoint.wit")),
+        ("http.wit", include_str!("../../../../wit/http.wit")),
         ("log.wit", include_str!("../../../../wit/log.wit")),
         ("metrics.wit", include_str!("../../../../wit/metrics.wit")),
         ("output.wit", include_str!("../../../../wit/output.wit")),

@@ -131,9 +131,10 @@ impl Subject {
     }
 
     async fn start(&self, limits: LimitsSpec) -> Running {
-        let place = self.engine.place().expect("a place");
-        let log = Log::new("job".into(), "node".into(), 0, crate::clock::Clock::system(), 1);
-        let state = HostState::new(Meter::new(limits), log, TaskMetrics::default(), place);
+        let accounts = crate::account::Accounts::new(1, None, crate::clock::Clock::system());
+        let place = self.engine.place(accounts.free()).expect("a place");
+        let log = Log::new(accounts.free(), ("job".into(), "node".into(), 0), crate::clock::Clock::system(), 1);
+        let state = HostState::new(Meter::new(limits, None), log, TaskMetrics::default(), place);
         let mut store = Store::new(self.engine.engine(), state);
         store.limiter(|state| &mut state.meter);
         store.epoch_deadline_callback(|_| Ok(wasmtime::UpdateDeadline::Yield(1)));

@@ -79,7 +79,7 @@ impl HostState {
             self.log.note_printed(&line);
         }
         if self.log.admits(level) {
-            self.log.write(level, line);
+            self.log.write(level, &line);
         }
     }
 

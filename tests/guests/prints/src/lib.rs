@@ -7,13 +7,14 @@ use wasi::cli::{environment, exit, stderr, stdin, stdout, terminal_stdout};
 use wasi::filesystem::preopens;
 use wasi::io::streams::{OutputStream, StreamError};
 use wasi::sockets::instance_network;
-use weir::plugin::output;
 use weir::plugin::types::{Batch, Descriptor, Failure, FailureKind, Port, Progress, StateKind};
+use weir::plugin::{http, output};
 
 wit_bindgen::generate!({ world: "test:prints/prints", path: ["../../../wit", "wit"], generate_all });
 
 thread_local! {
     static TASK: RefCell<String> = const { RefCell::new(String::new()) };
+    static URL: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
 struct Prints;
@@ -71,7 +72,44 @@ fn work(task: &str) {
         "flood" => {
             let _ = stdout::get_stdout().write(&vec![b'x'; 1 << 20]);
         }
+        "environment" => say(&format!("{:?}", environment::get_environment())),
+        "fetch" => say(&fetch()),
         other => panic!("{other:?} is nothing to do"),
+    }
+}
+
+/// Emits a record.
+fn say(text: &str) {
+    output::emit(
+        0,
+        &Batch {
+            timestamps: vec![1],
+            hashes: Vec::new(),
+            key_offsets: Vec::new(),
+            keys: Vec::new(),
+            key_nulls: Vec::new(),
+            value_offsets: vec![0, text.len() as u32],
+            values: text.as_bytes().to_vec(),
+            value_nulls: Vec::new(),
+            header_offsets: Vec::new(),
+            headers: Vec::new(),
+        },
+    );
+}
+
+/// Asks at the address of the configuration; what came back.
+fn fetch() -> String {
+    let header = http::Header { name: "accept".to_owned(), value: "text/plain".to_owned() };
+    let request = http::Request {
+        method: "POST".to_owned(),
+        url: URL.with_borrow(String::clone),
+        headers: vec![header],
+        body: b"ping".to_vec(),
+        timeout: Some(10_000),
+    };
+    match http::send(&request) {
+        Ok(answer) => format!("{} {}", answer.status, String::from_utf8_lossy(&answer.body)),
+        Err(error) => format!("{:?}: {}", error.kind, error.message),
     }
 }
 
@@ -93,6 +131,11 @@ impl processor::Guest for Prints {
     }
 
     fn open(config: String, _task: processor::TaskInfo) -> Result<(), Failure> {
+        let url = config.split_once("\"url\":\"").and_then(|(_, after)| after.split_once('"'));
+        URL.set(url.map_or(String::new(), |(url, _)| url.to_owned()));
+        if config.contains("\"early\":true") {
+            fetch();
+        }
         match config.split_once("\"do\":\"").and_then(|(_, after)| after.split_once('"')) {
             Some((task, _)) => TASK.set(task.to_owned()),
             None => return Err(Failure { kind: FailureKind::Fatal, message: "nothing to do".to_owned() }),

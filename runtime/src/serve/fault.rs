@@ -1,0 +1,141 @@
+//! Why the server does not do what it was asked: what happened, for whom it is to mend, and with what.
+
+use serde::Serialize;
+
+use crate::checkpoint::CheckpointError;
+use crate::error::{Error, ErrorKind};
+use crate::job::Refusal;
+use crate::plan::Diagnostics;
+use crate::plugin::PluginError;
+use crate::tenant::{QuotaRefusal, SignatureFault, TokenFault};
+
+/// What the caller can do about it. Each kind has a status of HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FaultKind {
+    /// Nobody, or nobody that is known, asks: bring a token.
+    Unauthenticated,
+    /// The token is not good for this.
+    Forbidden,
+    /// There is none of that name.
+    NotFound,
+    /// It is there already and is another, is in use, or was changed by somebody else meanwhile.
+    Conflict,
+    /// What was asked makes no sense as it is written.
+    Invalid,
+    /// A quota of the tenant would be crossed.
+    Quota,
+    /// It is larger than it may be.
+    TooLarge,
+    /// Its body is of a type that is not taken here, or compressed.
+    MediaType,
+    /// It took too long to come.
+    TooSlow,
+    /// This address does not take this method.
+    Method,
+    /// The job or the plugin refuses.
+    Refused,
+    /// The store does not answer, or the server is about to stop: ask again later.
+    Unavailable,
+    /// It is ours to mend.
+    Internal,
+}
+
+/// A refusal.
+#[derive(Clone, Debug, Serialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Fault {
+    /// What the caller can do.
+    pub kind: FaultKind,
+    /// One clause.
+    pub message: String,
+    /// The remedy.
+    pub help: Option<String>,
+    /// More lines, such as all that is wrong with a pipeline, each at its place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub details: Option<String>,
+}
+
+impl Fault {
+    /// A refusal of a kind.
+    pub fn new(kind: FaultKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), help: None, details: None }
+    }
+
+    /// Adds the remedy.
+    #[must_use]
+    pub fn help(self, help: impl Into<String>) -> Self {
+        Self { help: Some(help.into()), ..self }
+    }
+
+    /// There is none of that name.
+    pub fn not_found(what: &str, name: &str, list: &str) -> Self {
+        Self::new(FaultKind::NotFound, format!("there is no {what} {name:?}"))
+            .help(format!("see what there is: {list}"))
+    }
+
+    /// What somebody else changed meanwhile.
+    pub fn changed(what: &str) -> Self {
+        Self::new(FaultKind::Conflict, format!("{what} was changed by somebody else meanwhile"))
+            .help("look at it again, and repeat what is still wanted; two servers must not run on one store")
+    }
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        let kind = match error.kind() {
+            ErrorKind::Usage => FaultKind::Invalid,
+            ErrorKind::Store => FaultKind::Unavailable,
+            ErrorKind::Superseded => FaultKind::Conflict,
+            ErrorKind::Plugin | ErrorKind::Job | ErrorKind::State | ErrorKind::Differs => FaultKind::Refused,
+        };
+        Self { kind, message: error.chain(), help: error.remedy().map(str::to_owned), details: None }
+    }
+}
+
+impl From<CheckpointError> for Fault {
+    fn from(error: CheckpointError) -> Self {
+        Error::from(error).into()
+    }
+}
+
+impl From<PluginError> for Fault {
+    fn from(error: PluginError) -> Self {
+        let kind = if matches!(error, PluginError::TooLarge { .. }) { FaultKind::TooLarge } else { FaultKind::Refused };
+        Self { kind, ..Error::from(error).into() }
+    }
+}
+
+impl From<Refusal> for Fault {
+    fn from(refusal: Refusal) -> Self {
+        let kind = if refusal.code == ErrorKind::Usage.exit_code() { FaultKind::Invalid } else { FaultKind::Refused };
+        Self { kind, message: refusal.message, help: refusal.help, details: None }
+    }
+}
+
+impl From<QuotaRefusal> for Fault {
+    fn from(refusal: QuotaRefusal) -> Self {
+        Self::new(FaultKind::Quota, refusal.to_string()).help(refusal.remedy())
+    }
+}
+
+impl From<SignatureFault> for Fault {
+    fn from(fault: SignatureFault) -> Self {
+        Self::new(FaultKind::Invalid, fault.to_string())
+            .help("sign the digest of exactly these bytes with a key of the tenant: `weir plugin push --sign KEY.pem`")
+    }
+}
+
+impl From<TokenFault> for Fault {
+    fn from(fault: TokenFault) -> Self {
+        Self::new(FaultKind::Unauthenticated, fault.to_string())
+            .help("send `Authorization: Bearer TOKEN` with a token from `weir tenant token`")
+    }
+}
+
+impl From<Diagnostics> for Fault {
+    fn from(diagnostics: Diagnostics) -> Self {
+        let details = Some(diagnostics.to_string());
+        Self { details, ..Self::new(FaultKind::Invalid, diagnostics.summary()).help("mend the pipeline file") }
+    }
+}

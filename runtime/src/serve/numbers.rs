@@ -1,0 +1,49 @@
+//! The numbers of a server and of all its jobs, as one text.
+
+use super::Server;
+use super::job::Phase;
+use crate::metrics::{self, GuestSeries, ServerNumbers};
+
+/// Where a job can be, as the label says it.
+const PHASES: [(Phase, &str); 8] = [
+    (Phase::Starting, "starting"),
+    (Phase::Running, "running"),
+    (Phase::Stopping, "stopping"),
+    (Phase::Stopped, "stopped"),
+    (Phase::Finished, "finished"),
+    (Phase::Waiting, "waiting"),
+    (Phase::Failed, "failed"),
+    (Phase::Superseded, "superseded"),
+];
+
+impl Server {
+    /// In the OpenMetrics format: everything, or what is a tenant's.
+    pub fn numbers(&self, only: Option<&str>) -> String {
+        let tenants = self.tenants();
+        let mine = || tenants.iter().filter(|tenant| only.is_none_or(|only| tenant.name == only));
+        let mut texts = Vec::new();
+        let mut numbers = ServerNumbers::default();
+        numbers.tenants = mine().count() as u64;
+        numbers.instances = self.host().instances().into();
+        for tenant in mine() {
+            let jobs = tenant.jobs();
+            for (phase, name) in PHASES {
+                let count = jobs.iter().filter(|job| job.phase() == phase).count() as u64;
+                numbers.jobs.push((tenant.name.clone(), name, count));
+            }
+        }
+        texts.push(metrics::render_server(&numbers));
+        let guests = self.host().metrics();
+        for tenant in mine() {
+            for job in tenant.jobs() {
+                let Some(run) = job.state().run.clone() else { continue };
+                let Some(store) = &run.store else { continue };
+                let ours = guests.iter().filter(|metric| metric.account == tenant.name && metric.job == job.name);
+                let ours: Vec<GuestSeries> = ours.cloned().map(GuestSeries::from).collect();
+                let name = (Some(tenant.name.as_str()), job.name.as_str());
+                texts.push(metrics::render(name, &run.metrics, store.metrics(), self.clock(), &ours));
+            }
+        }
+        metrics::join(texts)
+    }
+}

@@ -1,0 +1,159 @@
+//! A tenant while the server runs: its record, its plugins and its jobs.
+//!
+//! The record is what the store has; it is replaced as a whole after its new revision is durable. Changes of one tenant come one after the
+//! other, and never wait for those of another.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use tokio::sync::Semaphore;
+
+use super::fault::{Fault, FaultKind};
+use super::job::JobHandle;
+use crate::account::{Account, AccountLimits};
+use crate::checkpoint::{Series, Store};
+use crate::plugin::{Plugin, PluginError, PluginHost};
+use crate::tenant::{PluginRecord, Quotas, TenantRecord, read_record, write_record};
+
+/// How many plugins a tenant may send at once: they are in memory meanwhile.
+const UPLOADS_AT_ONCE: usize = 2;
+/// How many logs a tenant may follow.
+const FOLLOWERS_MAX: usize = 64;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Tenant {
+    /// Its name.
+    pub name: String,
+    /// Its part of the store.
+    pub(super) store: Store,
+    /// What it uses of what all share.
+    pub(super) account: Account,
+    series: Series,
+    record: RwLock<(u64, Arc<TenantRecord>)>,
+    /// One change of the record, of the plugins or of the set of jobs at a time.
+    pub(super) changing: tokio::sync::Mutex<()>,
+    jobs: Mutex<BTreeMap<String, Arc<JobHandle>>>,
+    pub(super) plugins: Mutex<Plugins>,
+    /// Turns at sending a plugin.
+    pub uploads: Semaphore,
+    /// Turns at following a log.
+    pub followers: Arc<Semaphore>,
+}
+
+/// What is known of the plugins of a tenant.
+#[derive(Debug, Default)]
+pub(super) struct Plugins {
+    /// By name and version.
+    pub(super) named: BTreeMap<(String, semver::Version), PluginRecord>,
+    /// The size of each component that the store has, by its digest.
+    pub(super) components: BTreeMap<String, u64>,
+    /// Components that were brought since the server started and that no job has used yet.
+    pub(super) fresh: BTreeSet<String>,
+}
+
+impl Tenant {
+    pub(super) fn new(name: &str, host: &PluginHost, store: Store, revision: u64, record: TenantRecord) -> Self {
+        let account = host.account(name, limits(&record.quotas));
+        Self {
+            name: name.to_owned(),
+            // What it may do is not paid for by the tenant: nobody waits for its budget to change that.
+            series: Series::of_tenant(&store),
+            store: store.under(&account),
+            account,
+            record: RwLock::new((revision, Arc::new(record))),
+            changing: tokio::sync::Mutex::default(),
+            jobs: Mutex::default(),
+            plugins: Mutex::default(),
+            uploads: Semaphore::new(UPLOADS_AT_ONCE),
+            followers: Arc::new(Semaphore::new(FOLLOWERS_MAX)),
+        }
+    }
+
+    /// Reads the record of a tenant; none if it has none.
+    pub(super) async fn read(store: &Store) -> Result<Option<(u64, TenantRecord)>, Fault> {
+        let Some(revision) = Series::of_tenant(store).newest().await? else { return Ok(None) };
+        let record = read_record(&revision.text).map_err(|fault| {
+            let message = format!("the record of a tenant, revision {}, cannot be read: {fault}", revision.number);
+            Fault::new(FaultKind::Internal, message)
+        })?;
+        Ok(Some((revision.number, record)))
+    }
+
+    /// What it may do now.
+    pub fn record(&self) -> Arc<TenantRecord> {
+        Arc::clone(&self.record.read().unwrap_or_else(PoisonError::into_inner).1)
+    }
+
+    /// Changes its record: durable when it returns, and in force from then on. Whoever calls it holds `changing`.
+    pub(super) async fn change(
+        &self,
+        change: impl FnOnce(&mut TenantRecord) -> Result<(), Fault>,
+    ) -> Result<Arc<TenantRecord>, Fault> {
+        let (revision, before) = self.record.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut record = TenantRecord::clone(&before);
+        change(&mut record)?;
+        if record == *before {
+            return Ok(before);
+        }
+        let text = write_record(&record)
+            .map_err(|fault| Fault::new(FaultKind::Internal, format!("a record cannot be written: {fault}")))?;
+        let written = self.series.append(revision, text).await?;
+        let written = written.ok_or_else(|| Fault::changed(&format!("tenant {:?}", self.name)))?;
+        let record = Arc::new(record);
+        *self.record.write().unwrap_or_else(PoisonError::into_inner) = (written.number, Arc::clone(&record));
+        Ok(record)
+    }
+
+    /// Deletes its record.
+    pub(super) async fn forget(&self) -> Result<(), Fault> {
+        Ok(self.series.delete().await?)
+    }
+
+    pub(super) fn jobs_mut(&self) -> MutexGuard<'_, BTreeMap<String, Arc<JobHandle>>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its jobs, by name.
+    pub fn jobs(&self) -> Vec<Arc<JobHandle>> {
+        self.jobs_mut().values().cloned().collect()
+    }
+
+    /// A job.
+    ///
+    /// # Errors
+    ///
+    /// If there is none of that name.
+    pub fn job(&self, name: &str) -> Result<Arc<JobHandle>, Fault> {
+        let found = self.jobs_mut().get(name).cloned();
+        found.ok_or_else(|| Fault::not_found("job", name, &format!("weir list --tenant {}", self.name)))
+    }
+
+    pub(super) fn plugins(&self) -> MutexGuard<'_, Plugins> {
+        self.plugins.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a plugin of bytes, charged to the tenant.
+    pub(super) async fn load(&self, host: &PluginHost, bytes: &[u8]) -> Result<Plugin, PluginError> {
+        host.load_for(&self.account, bytes).await
+    }
+
+    /// Brings quotas into force where they are enforced while jobs run.
+    pub(super) fn apply_quotas(&self) {
+        self.account.set_limits(limits(&self.record().quotas));
+    }
+}
+
+/// What of the quotas is enforced while jobs run.
+fn limits(quotas: &Quotas) -> AccountLimits {
+    AccountLimits {
+        weight: quotas.cpu_weight,
+        cpu_cores: quotas.cpu_cores,
+        memory_bytes: Some(quotas.memory_bytes),
+        instances: None,
+        output_bytes_per_second: quotas.output_bytes_per_second,
+        store_requests_per_second: quotas.store_requests_per_second,
+        store_bytes_per_second: quotas.store_bytes_per_second,
+        log_lines_per_second: Some(quotas.log_lines_per_second),
+    }
+}
