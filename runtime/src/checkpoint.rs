@@ -45,6 +45,7 @@
 //! | after some packs, before the manifest | the checkpoint before is restored; the packs are garbage of an earlier generation |
 //! | while the manifest's put is under way | it is there, or it is not: the next run reads the log |
 //! | after the manifest, before or between commits | it is restored, and `commit_needed` is true |
+//! | after code was refused, before the claim that follows | the entry decides nothing: the next run claims after it |
 //! | after the commits, before the marker | the same; the sinks recognise what they did |
 //! | after the marker | it is restored, nothing to commit; a finished job says so |
 //! | in the collector, after the boundary | the next collection deletes the rest |

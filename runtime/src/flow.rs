@@ -373,7 +373,8 @@ impl Blueprint<'_> {
         // A task of its own: restoring is work for a core, and each subtask may have one.
         let mut opening = JoinSet::new();
         let store = self.replay.as_ref().map_or(&self.context.store, |replay| replay.store).clone();
-        let restored = open_and_restore(Arc::clone(&code.open), (task.clone(), info.clone()), host, store, state);
+        let (who, began) = ((task.clone(), info.clone()), (host, false));
+        let restored = open_and_restore(Arc::clone(&code.open), who, began, store, state);
         opening.spawn(Account::run_under(self.context.account.clone(), restored).in_current_span());
         let (mut operator, holdings) = match opening.join_next().await {
             Some(Ok(opened)) => opened?,
@@ -394,6 +395,7 @@ impl Blueprint<'_> {
             orders,
             clock: self.context.clock.clone(),
             store: self.context.store.clone(),
+            account: self.context.account.clone(),
         };
         let operator = OperatorStage::new(operator, (&self.context, task), holdings, (wake_at, records), ordered);
         Ok((operator, upgrade))
@@ -442,13 +444,14 @@ impl Blueprint<'_> {
 async fn open_and_restore(
     open: Arc<OpenOperator>,
     (task, info): (TaskId, TaskInfo),
-    host: HostCut,
+    (host, is_aside): (HostCut, bool),
     store: JobStore,
     state: Option<(u32, Vec<SegmentRef>)>,
 ) -> Result<(Box<dyn Operator>, Holdings), TaskError> {
     let failed = |while_doing: &str, source| TaskError::opening(&task, while_doing, source);
     let unread = |error| TaskError::state(&task, error);
     let mut operator = open(info).await.map_err(|e| failed("while it was opened", e))?;
+    operator.set_aside(is_aside);
     operator.resume_from(host);
     let Some((written, segments)) = state else { return Ok((operator, Holdings::default())) };
     let (reader, holdings) = SegmentReader::open(&segments, |_| store.clone()).await.map_err(unread)?;

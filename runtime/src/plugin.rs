@@ -178,6 +178,9 @@ pub trait Operator: Send {
     /// Goes on from a cut: called on a fresh instance, before `restore`.
     fn resume_from(&mut self, _cut: HostCut) {}
 
+    /// Whether it works beside the one that counts. What it measures is dropped then, and its log lines say so.
+    fn set_aside(&mut self, _aside: bool) {}
+
     /// What it asks for is done in the world outside from now on: a request that it sends is sent. Before, in `open` and
     /// `restore`, and of whoever does it over or tries it out, it is not.
     fn go_live(&mut self) {}

@@ -7,6 +7,8 @@
 //! A claim carries its base whole, and not a reference to it: the restore point of a job whose tip is a claim is in that one
 //! object, and collecting the log cannot take it away.
 //!
+//! `Refused` is for people and for whoever starts the job next; it decides nothing, and is passed over.
+//!
 //! `Void` is read, skipped and never written by this version: doubt is resolved by putting the same bytes again.
 
 use bytes::Bytes;
@@ -277,7 +279,16 @@ mod tests {
     fn every_flipped_bit_and_every_cut_of_an_entry_is_found() {
         let base = Base { manifest: Box::new(a_manifest(2, 1)), committed: true };
         let claim = Claim { created_at: 5, base: Some(base), last_epoch: Epoch(2) };
-        for body in [Body::Void, Body::Claim(claim), Body::Checkpoint(Box::new(a_manifest(3, 2)))] {
+        let refused = Refused {
+            node: crate::model::NodeName::new("count"),
+            digest: [7; 32],
+            version: "1.2.3".into(),
+            epoch: Epoch(3),
+            reason: "it trapped".into(),
+            created_at: 9,
+        };
+        let checkpoint = Body::Checkpoint(Box::new(a_manifest(3, 2)));
+        for body in [Body::Void, Body::Claim(claim), checkpoint, Body::Refused(Box::new(refused))] {
             let entry = entry(body);
             let whole = entry.encode().unwrap();
             assert_eq!(Entry::decode(&whole), Ok(entry));

@@ -541,3 +541,62 @@ fn a_diff_tells_bytes_that_came_went_and_stayed_by_key_group() {
     );
     assert_eq!(told(first, first), [(group(1), 0, 0, 14), (group(2), 0, 0, 7), (group(3), 0, 0, 4)]);
 }
+
+#[test]
+fn a_refusal_of_code_is_read_back_decides_nothing_and_is_not_written_by_a_run_that_was_superseded() {
+    let place = place();
+    let refusal = |epoch: Epoch, reason: &str| Refused {
+        node: NodeName::new("count"),
+        digest: [5; 32],
+        version: "2.0.0".into(),
+        epoch,
+        reason: reason.into(),
+        created_at: 3,
+    };
+    let (mut first, ..) = place.running(Start::Resume);
+    // Before any checkpoint, and after one; a text without end is cut.
+    run(first.note_refused(refusal(Epoch(0), "at once"))).unwrap();
+    let epoch = checkpoint(&mut first, false, true);
+    run(first.note_refused(refusal(epoch, &"é".repeat(TEXT_BYTES_MAX)))).unwrap();
+    let next = checkpoint(&mut first, false, true);
+    run(first.note_refused(refusal(next, "again"))).unwrap();
+
+    let all = run(refused(&place.store, "job")).unwrap();
+    assert_eq!(all.iter().map(|refused| refused.epoch).collect::<Vec<_>>(), [Epoch(0), epoch, next]);
+    assert_eq!((all[0].reason.as_str(), all[1].reason.len()), ("at once", TEXT_BYTES_MAX));
+    let kinds: Vec<_> = run(history(&place.store, "job")).unwrap().into_iter().map(|entry| entry.kind).collect();
+    assert!(
+        matches!(&kinds[5], EntryKind::Refused { node, version, reason } if (node.as_str(), version.as_str(), reason.as_str()) == ("count", "2.0.0", "again"))
+    );
+
+    // What is restored is the checkpoint before it; and the run that noted it is fenced by the claim after it.
+    let (mut second, restore, commit_needed) = place.running(Start::Resume);
+    assert_eq!((restore.map(|manifest| manifest.epoch), commit_needed), (Some(next), false));
+    let error = run(first.note_refused(refusal(next, "too late"))).unwrap_err();
+    assert!(matches!(error, CheckpointError::Superseded { .. }), "{error}");
+    checkpoint(&mut second, false, true);
+    // The collector takes it with the entries around it.
+    run(collect(&mut second, 1)).unwrap();
+    assert_eq!(run(refused(&place.store, "job")).unwrap(), []);
+}
+
+#[test]
+fn a_refusal_that_its_run_never_learned_of_is_found_and_not_written_twice() {
+    let place = place();
+    let (mut runner, ..) = place.running(Start::Resume);
+    let epoch = checkpoint(&mut runner, false, true);
+    // An entry of its own that it never learned of, as after a call that was dropped.
+    let refused_once = Refused {
+        node: NodeName::new("count"),
+        digest: [5; 32],
+        version: "2.0.0".into(),
+        epoch,
+        reason: "once".into(),
+        created_at: 3,
+    };
+    let before = runner.last_seq();
+    run(runner.note_refused(refused_once.clone())).unwrap();
+    runner.note_seq(before);
+    run(runner.note_refused(refused_once)).unwrap();
+    assert_eq!(run(refused(&place.store, "job")).unwrap().len(), 1);
+}

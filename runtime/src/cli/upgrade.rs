@@ -282,7 +282,7 @@ mod tests {
             compared: Compared { first_difference: Some("in a call".into()), ..Compared::default() },
             took_us: 2_000_000,
         };
-        let text = describe(&report, true, false);
+        let text = describe(&report, Some((true, false)));
         for part in ["from 1.0.0 to 2.0.0 at checkpoint 4", "3.4 ms at most, in 2 subtasks", "blake3:abab", "in a call"]
         {
             assert!(text.contains(part), "{part}: {text}");

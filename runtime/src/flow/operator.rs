@@ -270,12 +270,12 @@ impl OperatorStage {
         }
         let clock = recorder.clock().clone();
         let began = clock.elapsed();
-        let handover = recorder.shadow().hand_over().await.map_err(failed)?;
+        let mut handover = recorder.shadow().hand_over().await.map_err(failed)?;
+        // What it sends goes out from now on; until now it would have gone out twice.
+        handover.operator.go_live();
         let is_exact = handover.wake_at.filter(|_| !self.has_ended) == self.wake_at
             && handover.operator.host_cut() == self.operator.host_cut();
         let old = std::mem::replace(&mut self.operator, handover.operator);
-        // What it sends goes out from now on; until now it would have gone out twice.
-        self.operator.go_live();
         self.wake_at = handover.wake_at.filter(|_| !self.has_ended);
         self.now = self.now.max(handover.now);
         self.idle_steps = 0;

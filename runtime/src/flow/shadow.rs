@@ -11,7 +11,8 @@
 //! queue at cut m. The queue is bounded in bytes. A stage that works as fast as it can would keep its shadow behind for ever, so it gives way
 //! to one that lags, for as long as its own calls take: at worst it works at half its speed.
 //!
-//! A shadow has no side effects: nothing that it says goes anywhere. What it is granted of the world outside is to be read only.
+//! A shadow has no side effects: nothing that it says or measures goes anywhere, its log lines are marked, and it is not live: no request that it makes is
+//! sent, before it has taken over. An operator that may send some cannot be shadowed at all, as its state may hang on the answers.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,7 +21,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
-use tracing::Instrument as _;
+use tracing::Instrument;
 
 use super::compare::{Compared, Said};
 use super::operator::{RETRIES_MAX, RETRY_DELAY, describe};
@@ -74,6 +75,8 @@ pub struct UpgradeHandle {
     pub(super) orders: mpsc::UnboundedSender<Order>,
     pub(super) clock: Clock,
     pub(super) store: JobStore,
+    /// Who pays for what the shadow does.
+    pub(super) account: Option<Account>,
 }
 
 impl UpgradeHandle {
@@ -105,7 +108,7 @@ impl UpgradeHandle {
                 Ok(Progress::Source { .. }) => return shadow.fail("its checkpoint is that of a source".into()),
                 Err(reason) => return shadow.fail(reason),
             };
-            let operator = match open_and_restore(open, who, host, store, state).await {
+            let operator = match open_and_restore(open, who, (host, true), store, state).await {
                 Ok((operator, _)) => operator,
                 Err(error) => return shadow.fail(Error::from(error).chain()),
             };
@@ -116,7 +119,7 @@ impl UpgradeHandle {
             }
             drop(ends);
         };
-        ShadowTask(tokio::spawn(Account::run_under(Account::current(), work).in_current_span()))
+        ShadowTask(tokio::spawn(Account::run_under(self.account.clone(), work).in_current_span()))
     }
 }
 
@@ -358,7 +361,8 @@ impl Shadow {
             // Native code has no other place at which others get their turn.
             tokio::task::yield_now().await;
         }
-        let Worker { operator, wake_at, now, .. } = worker;
+        let Worker { mut operator, wake_at, now, .. } = worker;
+        operator.set_aside(false);
         Ok(Handover { operator, wake_at, now })
     }
 
@@ -442,7 +446,7 @@ struct Recorded {
 
 /// Which call it was.
 enum Recall {
-    Process(u32, Batch),
+    Process(u32, Box<Batch>),
     Advance(Timestamp),
     Wake,
     Finish(u32),
@@ -515,7 +519,7 @@ impl Recorder {
         }
         let ended = self.shadow.0.clock.elapsed();
         let call = match call {
-            OperatorCall::Process(port, batch) => Some(Recall::Process(port, batch.clone())),
+            OperatorCall::Process(port, batch) => Some(Recall::Process(port, Box::new(batch.clone()))),
             OperatorCall::Advance(time) => Some(Recall::Advance(time)),
             OperatorCall::Wake => Some(Recall::Wake),
             OperatorCall::Finish(port) => Some(Recall::Finish(port)),

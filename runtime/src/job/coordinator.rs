@@ -247,7 +247,7 @@ impl Coordinator<'_> {
                 return None;
             }
             Request::Upgrade(_) => {
-                self.desk.begin_upgrade(call, self.job.clock.elapsed());
+                self.desk.begin_upgrade(call, &self.job.spec, self.job.clock.elapsed());
                 return None;
             }
             Request::Checkpoint => None,

@@ -25,7 +25,7 @@ use crate::error::{Error, ErrorKind};
 use crate::flow::{Blueprint, FlowContext, OperatorCode, TaskError, Tasks, UploadBudget};
 use crate::metrics::JobMetrics;
 use crate::model::{Epoch, NodeName, TaskId};
-use crate::plan::{CheckpointSpec, NodeKind};
+use crate::plan::{CheckpointSpec, NodeKind, PipelineSpec};
 
 /// How long siblings of a failed task have to end by themselves before they are aborted: one of them may hold the cause.
 const GRACE: Duration = Duration::from_secs(2);
@@ -182,7 +182,7 @@ impl Desk {
     }
 
     /// Begins an upgrade, or answers why not.
-    pub(super) fn begin_upgrade(&mut self, mut call: Call, now: Duration) {
+    pub(super) fn begin_upgrade(&mut self, mut call: Call, spec: &PipelineSpec, now: Duration) {
         let (Request::Upgrade(request), Some(code)) = (&call.request, call.code.take()) else {
             let (message, help) =
                 ("an upgrade was asked for without code".into(), Some("load the plugin first".into()));
@@ -201,7 +201,7 @@ impl Desk {
             canary: request.canary,
             catch_up: request.catch_up_us.map(Duration::from_micros),
         };
-        self.upgrade = Upgrading::begin(wish, call, &self.code, now);
+        self.upgrade = Upgrading::begin(wish, call, (&self.code, spec), now);
     }
 
     /// Carries out what was decided about the upgrade.

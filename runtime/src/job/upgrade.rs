@@ -22,7 +22,7 @@ use crate::checkpoint::{Manifest, Refused};
 use crate::error::ErrorKind;
 use crate::flow::{CAUGHT_UP, Compared, OperatorCode, Shadow, ShadowPhase, ShadowStatus, ShadowTask, UpgradeHandle};
 use crate::model::{Epoch, NodeName, Port, StateKind, TaskId, Timestamp};
-use crate::plan::show_duration;
+use crate::plan::{PipelineSpec, show_duration};
 
 /// How long opening and restoring the new version may take.
 const RESTORE_MAX: Duration = Duration::from_secs(600);
@@ -182,10 +182,11 @@ impl Upgrading {
     pub(super) fn begin(
         wish: Upgrade,
         call: Call,
-        code: &BTreeMap<NodeName, OperatorCode>,
+        (code, spec): (&BTreeMap<NodeName, OperatorCode>, &PipelineSpec),
         now: Duration,
     ) -> Option<Self> {
-        let old = match compare(&wish, code) {
+        let compared = compare(&wish, code).and_then(|old| check_grants(&wish, spec).map(|()| old));
+        let old = match compared {
             Ok(old) => old,
             Err(refusal) => {
                 call.answer(Err(refusal));
@@ -535,6 +536,21 @@ fn compare<'a>(wish: &Upgrade, code: &'a BTreeMap<NodeName, OperatorCode>) -> Re
         );
     }
     Ok(old)
+}
+
+/// Whether a version that is not live comes to the same state as one that is.
+fn check_grants(wish: &Upgrade, spec: &PipelineSpec) -> Result<(), Refusal> {
+    let operator = spec.operators.iter().find(|operator| operator.name == wish.node);
+    if operator.is_none_or(|operator| operator.grants.http.is_empty()) {
+        return Ok(());
+    }
+    let message = format!(
+        "node {:?} cannot be upgraded while it runs: it may send requests over HTTP, which a version that is tried beside \
+         it must not, so it would not have the answers",
+        wish.node.as_str()
+    );
+    let help = "stop the job, change the pipeline, and run it again: the state is taken over from the last checkpoint";
+    Err(refusal(ErrorKind::Plugin, message, help))
 }
 
 /// The first difference between two lists of ports.

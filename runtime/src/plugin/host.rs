@@ -229,6 +229,10 @@ impl HostState {
                 "a metric is called {name:?}; a name has 1 to {NAME_BYTES_MAX} lower-case letters, digits and underscores"
             )));
         }
+        // The series of a subtask are those of the instance that counts.
+        if self.log.is_aside {
+            return Ok(());
+        }
         match self.metrics.change(name, change) {
             Ok(()) => {}
             Err(Refused::TooMany) => self.log.once(&format!("metric {name:?} is dropped: too many series")),

@@ -479,6 +479,12 @@ impl Operator for Instance {
         }
     }
 
+    fn set_aside(&mut self, aside: bool) {
+        if let Some(store) = &mut self.store {
+            store.data_mut().log.is_aside = aside;
+        }
+    }
+
     fn go_live(&mut self) {
         if let Some(store) = &mut self.store {
             store.data_mut().outside.is_live = true;

@@ -27,6 +27,8 @@ pub(super) struct Log {
     /// The same, of those that were too many for the account.
     dropped_of_account: u64,
     warned: bool,
+    /// Of an instance that works beside the one that counts: its lines say so.
+    pub(super) is_aside: bool,
     /// The last error of the current call.
     pub(super) last_error: Option<String>,
     /// What the current call has printed as errors, as far as it is kept.
@@ -65,6 +67,7 @@ impl Log {
             dropped: 0,
             dropped_of_account: 0,
             warned: false,
+            is_aside: false,
             last_error: None,
             printed: String::new(),
         }
@@ -103,6 +106,7 @@ impl Log {
     /// Logs a line that [`Self::admits`] let through.
     pub(super) fn write(&mut self, level: log::Level, message: &str) {
         self.lines += 1;
+        let message = Shown { message, is_aside: self.is_aside };
         match level {
             log::Level::Trace => line!(TRACE, self, "{message}"),
             log::Level::Debug => line!(DEBUG, self, "{message}"),
@@ -140,6 +144,21 @@ impl Log {
         if dropped > 0 {
             line!(WARN, self, "{dropped} log lines were dropped: they are too many for {}", self.account.name());
         }
+    }
+}
+
+/// A line, with a mark if it is of a shadow.
+struct Shown<'a> {
+    message: &'a str,
+    is_aside: bool,
+}
+
+impl std::fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.is_aside {
+            f.write_str("(the next version, beside the stream) ")?;
+        }
+        f.write_str(self.message)
     }
 }
 

@@ -62,6 +62,8 @@ pub(super) struct Renewable {
     open: Option<Epoch>,
     /// The newest that was asked for.
     epoch: Epoch,
+    /// It works beside the one that counts, and so does each fresh instance.
+    is_aside: bool,
     is_live: bool,
 }
 
@@ -92,7 +94,7 @@ impl Renewable {
             written: BTreeSet::new(),
             owes_full: false,
         });
-        Self { maker, instance, ceiling, open: None, epoch: Epoch(0), is_live: false }
+        Self { maker, instance, ceiling, open: None, epoch: Epoch(0), is_aside: false, is_live: false }
     }
 
     /// After a call that went well.
@@ -143,6 +145,7 @@ impl Renewable {
         // The old one first: it may hold the last place, and its memory is what this is about.
         self.instance.retire();
         self.instance = self.maker.opened().await.map_err(not_again)?;
+        self.instance.set_aside(self.is_aside);
         self.instance.resume_from(cut);
         if !kept.chunks.is_empty() {
             let version = self.maker.plugin.descriptor().state_version;
@@ -306,6 +309,7 @@ impl Operator for Renewable {
             let cut = self.instance.host_cut();
             self.instance.retire();
             self.instance = self.maker.fresh(Call::Restore).await?;
+            self.instance.set_aside(self.is_aside);
             self.instance.resume_from(cut);
             if self.is_live {
                 self.instance.go_live();
@@ -343,6 +347,11 @@ impl Operator for Renewable {
 
     fn resume_from(&mut self, cut: HostCut) {
         self.instance.resume_from(cut);
+    }
+
+    fn set_aside(&mut self, aside: bool) {
+        self.is_aside = aside;
+        self.instance.set_aside(aside);
     }
 
     fn go_live(&mut self) {

@@ -379,6 +379,19 @@ async fn an_upgrade_that_does_not_fit_is_refused_with_the_reason_and_changes_not
     assert!(refusal.message.contains("the job ends"), "{refusal:?}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_may_send_requests_is_not_upgraded_while_it_runs() {
+    let text = TEXT.replace("plugin = \"count\"", "plugin = \"count\"\ngrants = [\"http:example.com\"]");
+    let pipeline = Pipeline::new(text, [("pass", pass()), ("count", count())]);
+    let (mut running, control) = pipeline.start_asked();
+    let mut fed = 0;
+    under_load(&pipeline, &mut fed, running.until_at_least(1, "checkpoints", |m| &m.checkpoints)).await;
+    let refusal = control.upgrade(to(count_version(2, ""))).await.unwrap_err();
+    assert!(refusal.message.contains("may send requests over HTTP") && refusal.help.is_some(), "{refusal:?}");
+    control.upgrade(Upgrade { node: NodeName::new("pass"), ..to(pass()) }).await.unwrap();
+    check(&pipeline, running, fed).await;
+}
+
 /// The state is large, its snapshots take many steps, and the store fails now and then: also at the barrier of the swap.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn upgrades_of_large_state_hold_when_snapshots_are_long_and_fail() {
