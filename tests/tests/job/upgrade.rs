@@ -173,7 +173,8 @@ async fn a_version_that_fails_after_the_swap_is_taken_back_and_refused_in_the_lo
     // The refusal stands before the claim of the restart.
     let kinds: Vec<_> = history(&pipeline.store(), "t").await.unwrap().into_iter().map(|entry| entry.kind).collect();
     let at = kinds.iter().position(|kind| matches!(kind, EntryKind::Refused { .. })).unwrap();
-    under_load(&pipeline, &mut fed, running.until_at_least(6, "checkpoints", |m| &m.checkpoints)).await;
+    let more = running.metrics.checkpoints.load(Relaxed) + 2;
+    under_load(&pipeline, &mut fed, running.until_at_least(more, "checkpoints", |m| &m.checkpoints)).await;
     let kinds: Vec<_> = history(&pipeline.store(), "t").await.unwrap().into_iter().map(|entry| entry.kind).collect();
     assert!(matches!(kinds[at + 1], EntryKind::Claim { .. }), "{kinds:?}");
     check(&pipeline, running, fed).await;
