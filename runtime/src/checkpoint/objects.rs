@@ -7,10 +7,10 @@
 //! tenants/<t>/names/<plugin>/<version>                    which plugin has this name and version
 //! tenants/<t>/plugins/<blake3>.wasm                       exact bytes
 //! tenants/<t>/jobs/<job>/id/<n>                           the n-th history of this name; the highest counts
-//! tenants/<t>/jobs/<job>/<job id>/log/<seq>            dense from 1; see log.rs
-//! tenants/<t>/jobs/<job>/<job id>/committed/<epoch>    all sinks have committed this checkpoint
-//! tenants/<t>/jobs/<job>/<job id>/boundary/<b>         entries up to b do not count any more
-//! tenants/<t>/jobs/<job>/<job id>/pins/<name>          a copy of a manifest that is kept until it is deleted
+//! tenants/<t>/jobs/<job>/<job id>/log/<seq>               dense from 1; see log.rs
+//! tenants/<t>/jobs/<job>/<job id>/committed/<epoch>       all sinks have committed this checkpoint
+//! tenants/<t>/jobs/<job>/<job id>/boundary/<b>            entries up to b do not count any more
+//! tenants/<t>/jobs/<job>/<job id>/pins/<name>             a copy of a manifest that is kept until it is deleted
 //! tenants/<t>/jobs/<job>/<job id>/packs/<generation>-<epoch>-<node>.<subtask>-<blake3>
 //! ```
 //!
