@@ -4,7 +4,9 @@
 pub mod gate;
 pub mod guests;
 pub mod job;
+pub mod openapi;
 pub mod s3;
+pub mod server;
 pub mod store_suite;
 
 use std::collections::BTreeMap;
