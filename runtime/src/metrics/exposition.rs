@@ -439,7 +439,8 @@ mod tests {
 
     #[test]
     fn every_metric_is_documented_and_every_documented_metric_exists() {
-        let server = ServerNumbers { usage: vec![("t".into(), 1.5, 2, 3)], ..ServerNumbers::default() };
+        let (jobs, usage) = (vec![("t".into(), "running", 1)], vec![("t".into(), 1.5, 2, 3)]);
+        let server = ServerNumbers { jobs, usage, ..ServerNumbers::default() };
         let text = join([full(), render_server(&server)]);
         let said: BTreeSet<&str> = text.lines().filter_map(|l| l.strip_prefix("# TYPE ")?.split(' ').next()).collect();
         let docs = include_str!("../../../docs/metrics.md");
