@@ -1,7 +1,7 @@
 //! Routes about jobs.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -9,7 +9,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::auth::Auth;
-use super::body::Body;
+use super::body::{At, Body};
 use super::error::{ApiError, Refusals};
 use crate::job::{Change, Changed, UpgradeReport};
 use crate::serve::{
@@ -53,7 +53,7 @@ pub(super) fn routes() -> OpenApiRouter<Server> {
 #[utoipa::path(get, path = "/v1/tenants/{tenant}/jobs", tag = "jobs", security(("token" = [])),
     params(("tenant" = String, Path, description = "The tenant")),
     responses((status = 200, body = [JobSummary]), Refusals))]
-async fn list(State(server): State<Server>, Auth(caller): Auth, Path(tenant): Path<String>) -> Answer<Vec<JobSummary>> {
+async fn list(State(server): State<Server>, Auth(caller): Auth, At(tenant): At<String>) -> Answer<Vec<JobSummary>> {
     let jobs = server.tenant(&caller, &tenant, Role::Read)?.jobs();
     Ok(Json(jobs.iter().map(|job| job.summary()).collect()))
 }
@@ -65,7 +65,7 @@ async fn list(State(server): State<Server>, Auth(caller): Auth, Path(tenant): Pa
 async fn show(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path((tenant, job)): Path<(String, String)>,
+    At((tenant, job)): At<(String, String)>,
 ) -> Answer<JobView> {
     let job = server.tenant(&caller, &tenant, Role::Read)?.job(&job)?;
     Ok(Json(job.view().await))
@@ -78,7 +78,7 @@ async fn show(
 async fn deploy(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path((tenant, job)): Path<(String, String)>,
+    At((tenant, job)): At<(String, String)>,
     Body(asked): Body<Deployment>,
 ) -> Answer<Deployed> {
     let tenant = server.tenant(&caller, &tenant, Role::Deploy)?;
@@ -92,7 +92,7 @@ async fn deploy(
 async fn delete(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path((tenant, job)): Path<(String, String)>,
+    At((tenant, job)): At<(String, String)>,
 ) -> Result<StatusCode, ApiError> {
     let tenant = server.tenant(&caller, &tenant, Role::Deploy)?;
     Server::detached(async move { server.delete_job(&tenant, &caller, &job).await }).await?;
@@ -106,7 +106,7 @@ async fn delete(
 async fn stop(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path((tenant, job)): Path<(String, String)>,
+    At((tenant, job)): At<(String, String)>,
     Body(asked): Body<StopRequest>,
 ) -> Answer<StoppedView> {
     let tenant = server.tenant(&caller, &tenant, Role::Deploy)?;
@@ -120,7 +120,7 @@ async fn stop(
 async fn start(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path((tenant, job)): Path<(String, String)>,
+    At((tenant, job)): At<(String, String)>,
     Body(asked): Body<StartRequest>,
 ) -> Answer<JobSummary> {
     let tenant = server.tenant(&caller, &tenant, Role::Deploy)?;
@@ -137,7 +137,7 @@ async fn start(
 async fn rescale(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path((tenant, job)): Path<(String, String)>,
+    At((tenant, job)): At<(String, String)>,
     Body(asked): Body<RescaleRequest>,
 ) -> Answer<Deployed> {
     let tenant = server.tenant(&caller, &tenant, Role::Deploy)?;
@@ -152,7 +152,7 @@ async fn rescale(
 async fn upgrade(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path((tenant, job)): Path<(String, String)>,
+    At((tenant, job)): At<(String, String)>,
     Body(asked): Body<UpgradeAsked>,
 ) -> Answer<UpgradeReport> {
     let tenant = server.tenant(&caller, &tenant, Role::Deploy)?;
@@ -166,7 +166,7 @@ async fn upgrade(
 async fn checkpoint(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path((tenant, job)): Path<(String, String)>,
+    At((tenant, job)): At<(String, String)>,
 ) -> Answer<CheckpointView> {
     let tenant = server.tenant(&caller, &tenant, Role::Deploy)?;
     let epoch = Server::detached(async move { server.checkpoint(&tenant, &job).await }).await?;
@@ -180,7 +180,7 @@ async fn checkpoint(
 async fn set(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path((tenant, job)): Path<(String, String)>,
+    At((tenant, job)): At<(String, String)>,
     Body(change): Body<Change>,
 ) -> Answer<Vec<Changed>> {
     let tenant = server.tenant(&caller, &tenant, Role::Deploy)?;
@@ -194,7 +194,7 @@ async fn set(
 async fn savepoints(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path((tenant, job)): Path<(String, String)>,
+    At((tenant, job)): At<(String, String)>,
 ) -> Answer<Vec<SavepointView>> {
     let tenant = server.tenant(&caller, &tenant, Role::Read)?;
     Ok(Json(server.savepoints(&tenant, &job).await?))
@@ -208,7 +208,7 @@ async fn savepoints(
 async fn make_savepoint(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path((tenant, job)): Path<(String, String)>,
+    At((tenant, job)): At<(String, String)>,
     Body(asked): Body<NewSavepoint>,
 ) -> Result<(StatusCode, Json<SavepointView>), ApiError> {
     let tenant = server.tenant(&caller, &tenant, Role::Deploy)?;
@@ -224,7 +224,7 @@ async fn make_savepoint(
 async fn delete_savepoint(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path((tenant, job, name)): Path<(String, String, String)>,
+    At((tenant, job, name)): At<(String, String, String)>,
 ) -> Result<StatusCode, ApiError> {
     let tenant = server.tenant(&caller, &tenant, Role::Deploy)?;
     Server::detached(async move { server.delete_savepoint(&tenant, &job, &name).await }).await?;

@@ -1,7 +1,7 @@
 //! Routes about plugins.
 
 use axum::Json;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -9,7 +9,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::auth::Auth;
-use super::body::{UPLOAD_TIMEOUT, check_type, read};
+use super::body::{At, UPLOAD_TIMEOUT, check_type, read};
 use super::error::{ApiError, Refusals};
 use crate::serve::{ComponentView, Fault, FaultKind, PluginView, Pushed, Server, Tenant};
 use crate::tenant::Role;
@@ -54,7 +54,7 @@ async fn upload(tenant: &Tenant, request: Request) -> Result<(bytes::Bytes, Opti
 async fn list(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path(tenant): Path<String>,
+    At(tenant): At<String>,
 ) -> Result<Json<Vec<PluginView>>, ApiError> {
     Ok(Json(server.tenant(&caller, &tenant, Role::Read)?.list_plugins()))
 }
@@ -67,7 +67,7 @@ async fn list(
 async fn show(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path((tenant, name, version)): Path<(String, String, String)>,
+    At((tenant, name, version)): At<(String, String, String)>,
 ) -> Result<Json<PluginView>, ApiError> {
     Ok(Json(server.tenant(&caller, &tenant, Role::Read)?.plugin(&name, &version)?))
 }
@@ -82,7 +82,7 @@ async fn show(
 async fn push(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path((tenant, name, version)): Path<(String, String, String)>,
+    At((tenant, name, version)): At<(String, String, String)>,
     request: Request,
 ) -> Result<(StatusCode, Json<Pushed>), ApiError> {
     let tenant = server.tenant(&caller, &tenant, Role::Deploy)?;
@@ -102,7 +102,7 @@ async fn push(
 async fn delete(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path((tenant, name, version)): Path<(String, String, String)>,
+    At((tenant, name, version)): At<(String, String, String)>,
 ) -> Result<StatusCode, ApiError> {
     let tenant = server.tenant(&caller, &tenant, Role::Deploy)?;
     Server::detached(async move { server.delete_plugin(&tenant, &caller, &name, &version).await }).await?;
@@ -117,7 +117,7 @@ async fn delete(
 async fn pull(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path((tenant, name, version)): Path<(String, String, String)>,
+    At((tenant, name, version)): At<(String, String, String)>,
 ) -> Result<Response, ApiError> {
     let bytes = server.tenant(&caller, &tenant, Role::Read)?.plugin_bytes(&name, &version).await?;
     Ok(([(CONTENT_TYPE, WASM)], bytes).into_response())
@@ -131,7 +131,7 @@ async fn pull(
 async fn has_component(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path((tenant, digest)): Path<(String, String)>,
+    At((tenant, digest)): At<(String, String)>,
 ) -> Result<Json<ComponentView>, ApiError> {
     let tenant = server.tenant(&caller, &tenant, Role::Read)?;
     Ok(Json(server.component(&tenant, &digest).await?))
@@ -147,7 +147,7 @@ async fn has_component(
 async fn put_component(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path((tenant, digest)): Path<(String, String)>,
+    At((tenant, digest)): At<(String, String)>,
     request: Request,
 ) -> Result<Json<ComponentView>, ApiError> {
     let tenant = server.tenant(&caller, &tenant, Role::Deploy)?;

@@ -1,7 +1,7 @@
 //! Routes about tenants: who there is, what they may, who speaks for them.
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -9,7 +9,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::auth::Auth;
-use super::body::Body;
+use super::body::{At, Body};
 use super::error::{ApiError, Refusals};
 use crate::serve::{KeysView, NewToken, Server, TenantView, TokenMade, TokenView};
 use crate::tenant::{Quotas, Role, TenantGrants};
@@ -67,7 +67,7 @@ async fn create(
 #[utoipa::path(get, path = "/v1/tenants/{tenant}", tag = "tenants", security(("token" = [])),
     params(("tenant" = String, Path, description = "The tenant")),
     responses((status = 200, body = TenantView), Refusals))]
-async fn show(State(server): State<Server>, Auth(caller): Auth, Path(tenant): Path<String>) -> Answer<TenantView> {
+async fn show(State(server): State<Server>, Auth(caller): Auth, At(tenant): At<String>) -> Answer<TenantView> {
     Ok(Json(server.tenant(&caller, &tenant, Role::Read)?.view()))
 }
 
@@ -78,7 +78,7 @@ async fn show(State(server): State<Server>, Auth(caller): Auth, Path(tenant): Pa
 async fn delete(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path(tenant): Path<String>,
+    At(tenant): At<String>,
 ) -> Result<StatusCode, ApiError> {
     Server::detached(async move { server.delete_tenant(&caller, &tenant).await }).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -91,7 +91,7 @@ async fn delete(
 async fn set_quotas(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path(tenant): Path<String>,
+    At(tenant): At<String>,
     Body(quotas): Body<Quotas>,
 ) -> Answer<TenantView> {
     Ok(Json(Server::detached(async move { server.set_quotas(&caller, &tenant, quotas).await }).await?))
@@ -104,7 +104,7 @@ async fn set_quotas(
 async fn set_grants(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path(tenant): Path<String>,
+    At(tenant): At<String>,
     Body(grants): Body<TenantGrants>,
 ) -> Answer<TenantView> {
     Ok(Json(Server::detached(async move { server.set_grants(&caller, &tenant, grants).await }).await?))
@@ -117,7 +117,7 @@ async fn set_grants(
 async fn set_keys(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path(tenant): Path<String>,
+    At(tenant): At<String>,
     Body(keys): Body<KeysView>,
 ) -> Answer<KeysView> {
     Ok(Json(Server::detached(async move { server.set_keys(&caller, &tenant, keys).await }).await?))
@@ -130,7 +130,7 @@ async fn set_keys(
 async fn list_tokens(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path(tenant): Path<String>,
+    At(tenant): At<String>,
 ) -> Answer<Vec<TokenView>> {
     Ok(Json(server.tenant(&caller, &tenant, Role::Admin)?.tokens()))
 }
@@ -142,7 +142,7 @@ async fn list_tokens(
 async fn make_token(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path(tenant): Path<String>,
+    At(tenant): At<String>,
     Body(asked): Body<NewToken>,
 ) -> Result<(StatusCode, Json<TokenMade>), ApiError> {
     let made = Server::detached(async move { server.make_token(&caller, &tenant, asked).await }).await?;
@@ -156,7 +156,7 @@ async fn make_token(
 async fn revoke_token(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path((tenant, id)): Path<(String, String)>,
+    At((tenant, id)): At<(String, String)>,
 ) -> Result<StatusCode, ApiError> {
     Server::detached(async move { server.revoke_token(&caller, &tenant, &id).await }).await?;
     Ok(StatusCode::NO_CONTENT)
@@ -169,7 +169,7 @@ async fn revoke_token(
 async fn rotate_token(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path((tenant, id)): Path<(String, String)>,
+    At((tenant, id)): At<(String, String)>,
 ) -> Result<(StatusCode, Json<TokenMade>), ApiError> {
     let made = Server::detached(async move { server.rotate_token(&caller, &tenant, &id).await }).await?;
     Ok((StatusCode::CREATED, Json(made)))
@@ -201,7 +201,7 @@ async fn make_server_token(
 async fn revoke_server_token(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path(id): Path<String>,
+    At(id): At<String>,
 ) -> Result<StatusCode, ApiError> {
     Server::detached(async move { server.revoke_server_token(&caller, &id).await }).await?;
     Ok(StatusCode::NO_CONTENT)
