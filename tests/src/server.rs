@@ -171,6 +171,15 @@ impl Server {
 
     /// Each object in its store, with its size.
     pub fn listing(&self) -> BTreeMap<String, u64> {
+        self.files().into_iter().filter(|(file, _)| !is_half_written(file)).collect()
+    }
+
+    /// What is in the folder of its store and is no object: what was being written when the process was killed. A store in a bucket has none.
+    pub fn half_written(&self) -> Vec<String> {
+        self.files().into_keys().filter(|file| is_half_written(file)).collect()
+    }
+
+    fn files(&self) -> BTreeMap<String, u64> {
         let mut found = BTreeMap::new();
         list(&self.folder.join("store"), "", &mut found);
         found
@@ -181,6 +190,11 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// A file is written under its name with `#` and a number, and then renamed.
+fn is_half_written(file: &str) -> bool {
+    file.rsplit_once('#').is_some_and(|(_, number)| number.parse::<u32>().is_ok())
 }
 
 /// What is in a folder and below.
