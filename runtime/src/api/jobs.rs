@@ -50,7 +50,7 @@ pub(super) fn routes() -> OpenApiRouter<Server> {
 }
 
 /// The jobs of a tenant.
-#[utoipa::path(get, path = "/v1/tenants/{tenant}/jobs", tag = "jobs", security(("token" = [])),
+#[utoipa::path(get, operation_id = "jobs_list", path = "/v1/tenants/{tenant}/jobs", tag = "jobs", security(("token" = [])),
     params(("tenant" = String, Path, description = "The tenant")),
     responses((status = 200, body = [JobSummary]), Refusals))]
 async fn list(State(server): State<Server>, Auth(caller): Auth, At(tenant): At<String>) -> Answer<Vec<JobSummary>> {
@@ -59,7 +59,7 @@ async fn list(State(server): State<Server>, Auth(caller): Auth, At(tenant): At<S
 }
 
 /// A job: where it is, its graph with rates and watermarks, its checkpoints, and why it is not what it is to be.
-#[utoipa::path(get, path = "/v1/tenants/{tenant}/jobs/{job}", tag = "jobs", security(("token" = [])),
+#[utoipa::path(get, operation_id = "jobs_show", path = "/v1/tenants/{tenant}/jobs/{job}", tag = "jobs", security(("token" = [])),
     params(("tenant" = String, Path, description = "The tenant"), ("job" = String, Path, description = "The job")),
     responses((status = 200, body = JobView), Refusals))]
 async fn show(
@@ -72,7 +72,7 @@ async fn show(
 }
 
 /// Makes a job or changes one. The same again changes nothing. A running job goes on from a savepoint that is taken for the purpose.
-#[utoipa::path(put, path = "/v1/tenants/{tenant}/jobs/{job}", tag = "jobs", security(("token" = [])), request_body = Deployment,
+#[utoipa::path(put, operation_id = "jobs_deploy", path = "/v1/tenants/{tenant}/jobs/{job}", tag = "jobs", security(("token" = [])), request_body = Deployment,
     params(("tenant" = String, Path, description = "The tenant"), ("job" = String, Path, description = "The job: the `name` of the pipeline")),
     responses((status = 200, body = Deployed), Refusals))]
 async fn deploy(
@@ -86,7 +86,7 @@ async fn deploy(
 }
 
 /// Deletes a job that does not run, with all its state.
-#[utoipa::path(delete, path = "/v1/tenants/{tenant}/jobs/{job}", tag = "jobs", security(("token" = [])),
+#[utoipa::path(delete, operation_id = "jobs_delete", path = "/v1/tenants/{tenant}/jobs/{job}", tag = "jobs", security(("token" = [])),
     params(("tenant" = String, Path, description = "The tenant"), ("job" = String, Path, description = "The job")),
     responses((status = 204, description = "It is gone"), Refusals))]
 async fn delete(
@@ -100,7 +100,7 @@ async fn delete(
 }
 
 /// Stops a job with a last checkpoint.
-#[utoipa::path(post, path = "/v1/tenants/{tenant}/jobs/{job}/stop", tag = "jobs", security(("token" = [])), request_body = StopRequest,
+#[utoipa::path(post, operation_id = "jobs_stop", path = "/v1/tenants/{tenant}/jobs/{job}/stop", tag = "jobs", security(("token" = [])), request_body = StopRequest,
     params(("tenant" = String, Path, description = "The tenant"), ("job" = String, Path, description = "The job")),
     responses((status = 200, body = StoppedView), Refusals))]
 async fn stop(
@@ -114,7 +114,7 @@ async fn stop(
 }
 
 /// Starts a job that does not run: from its newest checkpoint, or from where it is said.
-#[utoipa::path(post, path = "/v1/tenants/{tenant}/jobs/{job}/start", tag = "jobs", security(("token" = [])), request_body = StartRequest,
+#[utoipa::path(post, operation_id = "jobs_start", path = "/v1/tenants/{tenant}/jobs/{job}/start", tag = "jobs", security(("token" = [])), request_body = StartRequest,
     params(("tenant" = String, Path, description = "The tenant"), ("job" = String, Path, description = "The job")),
     responses((status = 200, body = JobSummary), Refusals))]
 async fn start(
@@ -130,7 +130,7 @@ async fn start(
 }
 
 /// Gives a node another number of subtasks, by way of a savepoint.
-#[utoipa::path(post, path = "/v1/tenants/{tenant}/jobs/{job}/rescale", tag = "jobs", security(("token" = [])),
+#[utoipa::path(post, operation_id = "jobs_rescale", path = "/v1/tenants/{tenant}/jobs/{job}/rescale", tag = "jobs", security(("token" = [])),
     request_body = RescaleRequest,
     params(("tenant" = String, Path, description = "The tenant"), ("job" = String, Path, description = "The job")),
     responses((status = 200, body = Deployed), Refusals))]
@@ -145,7 +145,7 @@ async fn rescale(
 }
 
 /// Puts another version of an operator in its place while the job runs. Answers when a checkpoint holds it, or when it is refused or taken back.
-#[utoipa::path(post, path = "/v1/tenants/{tenant}/jobs/{job}/upgrade", tag = "jobs", security(("token" = [])),
+#[utoipa::path(post, operation_id = "jobs_upgrade", path = "/v1/tenants/{tenant}/jobs/{job}/upgrade", tag = "jobs", security(("token" = [])),
     request_body = UpgradeAsked,
     params(("tenant" = String, Path, description = "The tenant"), ("job" = String, Path, description = "The job")),
     responses((status = 200, body = UpgradeReport), Refusals))]
@@ -160,7 +160,7 @@ async fn upgrade(
 }
 
 /// Has a running job take a checkpoint.
-#[utoipa::path(post, path = "/v1/tenants/{tenant}/jobs/{job}/checkpoints", tag = "jobs", security(("token" = [])),
+#[utoipa::path(post, operation_id = "jobs_checkpoint", path = "/v1/tenants/{tenant}/jobs/{job}/checkpoints", tag = "jobs", security(("token" = [])),
     params(("tenant" = String, Path, description = "The tenant"), ("job" = String, Path, description = "The job")),
     responses((status = 200, body = CheckpointView), Refusals))]
 async fn checkpoint(
@@ -174,7 +174,7 @@ async fn checkpoint(
 }
 
 /// Changes settings of the checkpoints of a running job, until it is started again.
-#[utoipa::path(put, path = "/v1/tenants/{tenant}/jobs/{job}/settings", tag = "jobs", security(("token" = [])), request_body = Change,
+#[utoipa::path(put, operation_id = "jobs_set", path = "/v1/tenants/{tenant}/jobs/{job}/settings", tag = "jobs", security(("token" = [])), request_body = Change,
     params(("tenant" = String, Path, description = "The tenant"), ("job" = String, Path, description = "The job")),
     responses((status = 200, body = [Changed]), Refusals))]
 async fn set(
@@ -188,7 +188,7 @@ async fn set(
 }
 
 /// The savepoints of a job.
-#[utoipa::path(get, path = "/v1/tenants/{tenant}/jobs/{job}/savepoints", tag = "jobs", security(("token" = [])),
+#[utoipa::path(get, operation_id = "jobs_savepoints", path = "/v1/tenants/{tenant}/jobs/{job}/savepoints", tag = "jobs", security(("token" = [])),
     params(("tenant" = String, Path, description = "The tenant"), ("job" = String, Path, description = "The job")),
     responses((status = 200, body = [SavepointView]), Refusals))]
 async fn savepoints(
@@ -201,7 +201,7 @@ async fn savepoints(
 }
 
 /// Keeps a checkpoint under a name: a fresh one of a running job, else the newest.
-#[utoipa::path(post, path = "/v1/tenants/{tenant}/jobs/{job}/savepoints", tag = "jobs", security(("token" = [])),
+#[utoipa::path(post, operation_id = "jobs_make_savepoint", path = "/v1/tenants/{tenant}/jobs/{job}/savepoints", tag = "jobs", security(("token" = [])),
     request_body = NewSavepoint,
     params(("tenant" = String, Path, description = "The tenant"), ("job" = String, Path, description = "The job")),
     responses((status = 201, body = SavepointView), Refusals))]
@@ -217,7 +217,7 @@ async fn make_savepoint(
 }
 
 /// Deletes a savepoint.
-#[utoipa::path(delete, path = "/v1/tenants/{tenant}/jobs/{job}/savepoints/{name}", tag = "jobs", security(("token" = [])),
+#[utoipa::path(delete, operation_id = "jobs_delete_savepoint", path = "/v1/tenants/{tenant}/jobs/{job}/savepoints/{name}", tag = "jobs", security(("token" = [])),
     params(("tenant" = String, Path, description = "The tenant"), ("job" = String, Path, description = "The job"),
         ("name" = String, Path, description = "The savepoint")),
     responses((status = 204, description = "It is gone"), Refusals))]

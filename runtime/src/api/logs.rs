@@ -41,7 +41,7 @@ struct Which {
 }
 
 /// What a job logs: the lines that are kept, one JSON object each, oldest first; with `follow` also those that come.
-#[utoipa::path(get, path = "/v1/tenants/{tenant}/jobs/{job}/logs", tag = "jobs", security(("token" = [])),
+#[utoipa::path(get, operation_id = "logs_logs", path = "/v1/tenants/{tenant}/jobs/{job}/logs", tag = "jobs", security(("token" = [])),
     params(("tenant" = String, Path, description = "The tenant"), ("job" = String, Path, description = "The job"), Which),
     responses((status = 200, content_type = "application/x-ndjson", body = LogLine), Refusals))]
 async fn logs(

@@ -48,7 +48,7 @@ async fn upload(tenant: &Tenant, request: Request) -> Result<(bytes::Bytes, Opti
 }
 
 /// The plugins of a tenant.
-#[utoipa::path(get, path = "/v1/tenants/{tenant}/plugins", tag = "plugins", security(("token" = [])),
+#[utoipa::path(get, operation_id = "plugins_list", path = "/v1/tenants/{tenant}/plugins", tag = "plugins", security(("token" = [])),
     params(("tenant" = String, Path, description = "The tenant")),
     responses((status = 200, body = [PluginView]), Refusals))]
 async fn list(
@@ -60,7 +60,7 @@ async fn list(
 }
 
 /// A plugin.
-#[utoipa::path(get, path = "/v1/tenants/{tenant}/plugins/{name}/{version}", tag = "plugins", security(("token" = [])),
+#[utoipa::path(get, operation_id = "plugins_show", path = "/v1/tenants/{tenant}/plugins/{name}/{version}", tag = "plugins", security(("token" = [])),
     params(("tenant" = String, Path, description = "The tenant"), ("name" = String, Path, description = "The plugin"),
         ("version" = String, Path, description = "Its version")),
     responses((status = 200, body = PluginView), Refusals))]
@@ -73,7 +73,7 @@ async fn show(
 }
 
 /// Brings a plugin under a name and a version, which are its for good. The same bytes again change nothing.
-#[utoipa::path(put, path = "/v1/tenants/{tenant}/plugins/{name}/{version}", tag = "plugins", security(("token" = [])),
+#[utoipa::path(put, operation_id = "plugins_push", path = "/v1/tenants/{tenant}/plugins/{name}/{version}", tag = "plugins", security(("token" = [])),
     request_body(content = Vec<u8>, content_type = "application/wasm", description = "The component"),
     params(("tenant" = String, Path, description = "The tenant"), ("name" = String, Path, description = "The plugin"),
         ("version" = String, Path, description = "Its version, as 1.2.3"),
@@ -95,7 +95,7 @@ async fn push(
 }
 
 /// Deletes a name and version, unless a job uses it.
-#[utoipa::path(delete, path = "/v1/tenants/{tenant}/plugins/{name}/{version}", tag = "plugins", security(("token" = [])),
+#[utoipa::path(delete, operation_id = "plugins_delete", path = "/v1/tenants/{tenant}/plugins/{name}/{version}", tag = "plugins", security(("token" = [])),
     params(("tenant" = String, Path, description = "The tenant"), ("name" = String, Path, description = "The plugin"),
         ("version" = String, Path, description = "Its version")),
     responses((status = 204, description = "It is gone"), Refusals))]
@@ -110,7 +110,7 @@ async fn delete(
 }
 
 /// The bytes of a plugin.
-#[utoipa::path(get, path = "/v1/tenants/{tenant}/plugins/{name}/{version}/content", tag = "plugins", security(("token" = [])),
+#[utoipa::path(get, operation_id = "plugins_pull", path = "/v1/tenants/{tenant}/plugins/{name}/{version}/content", tag = "plugins", security(("token" = [])),
     params(("tenant" = String, Path, description = "The tenant"), ("name" = String, Path, description = "The plugin"),
         ("version" = String, Path, description = "Its version")),
     responses((status = 200, content_type = "application/wasm", body = Vec<u8>), Refusals))]
@@ -124,7 +124,7 @@ async fn pull(
 }
 
 /// Whether the tenant has a component: then it need not be sent.
-#[utoipa::path(get, path = "/v1/tenants/{tenant}/components/{digest}", tag = "plugins", security(("token" = [])),
+#[utoipa::path(get, operation_id = "plugins_has_component", path = "/v1/tenants/{tenant}/components/{digest}", tag = "plugins", security(("token" = [])),
     params(("tenant" = String, Path, description = "The tenant"),
         ("digest" = String, Path, description = "The blake3 of its bytes in 64 hexadecimal digits")),
     responses((status = 200, body = ComponentView), Refusals))]
@@ -138,7 +138,7 @@ async fn has_component(
 }
 
 /// Brings a component without a name, for a deployment that names it by its digest. One that no job uses is deleted some time later.
-#[utoipa::path(put, path = "/v1/tenants/{tenant}/components/{digest}", tag = "plugins", security(("token" = [])),
+#[utoipa::path(put, operation_id = "plugins_put_component", path = "/v1/tenants/{tenant}/components/{digest}", tag = "plugins", security(("token" = [])),
     request_body(content = Vec<u8>, content_type = "application/wasm", description = "The component"),
     params(("tenant" = String, Path, description = "The tenant"),
         ("digest" = String, Path, description = "The blake3 of its bytes in 64 hexadecimal digits"),

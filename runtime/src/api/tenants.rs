@@ -43,7 +43,7 @@ pub(super) fn routes() -> OpenApiRouter<Server> {
 }
 
 /// All tenants; with a token of a tenant that one.
-#[utoipa::path(get, path = "/v1/tenants", tag = "tenants", security(("token" = [])),
+#[utoipa::path(get, operation_id = "tenants_list", path = "/v1/tenants", tag = "tenants", security(("token" = [])),
     responses((status = 200, body = [TenantView]), Refusals))]
 async fn list(State(server): State<Server>, Auth(caller): Auth) -> Answer<Vec<TenantView>> {
     let all = server.tenants();
@@ -52,7 +52,7 @@ async fn list(State(server): State<Server>, Auth(caller): Auth) -> Answer<Vec<Te
 }
 
 /// Makes a tenant, with a first token for its admin.
-#[utoipa::path(post, path = "/v1/tenants", tag = "tenants", security(("token" = [])), request_body = NewTenant,
+#[utoipa::path(post, operation_id = "tenants_create", path = "/v1/tenants", tag = "tenants", security(("token" = [])), request_body = NewTenant,
     responses((status = 201, body = TokenMade), Refusals))]
 async fn create(
     State(server): State<Server>,
@@ -64,7 +64,7 @@ async fn create(
 }
 
 /// A tenant.
-#[utoipa::path(get, path = "/v1/tenants/{tenant}", tag = "tenants", security(("token" = [])),
+#[utoipa::path(get, operation_id = "tenants_show", path = "/v1/tenants/{tenant}", tag = "tenants", security(("token" = [])),
     params(("tenant" = String, Path, description = "The tenant")),
     responses((status = 200, body = TenantView), Refusals))]
 async fn show(State(server): State<Server>, Auth(caller): Auth, At(tenant): At<String>) -> Answer<TenantView> {
@@ -72,7 +72,7 @@ async fn show(State(server): State<Server>, Auth(caller): Auth, At(tenant): At<S
 }
 
 /// Deletes a tenant with everything that it has. Its jobs are stopped where they are.
-#[utoipa::path(delete, path = "/v1/tenants/{tenant}", tag = "tenants", security(("token" = [])),
+#[utoipa::path(delete, operation_id = "tenants_delete", path = "/v1/tenants/{tenant}", tag = "tenants", security(("token" = [])),
     params(("tenant" = String, Path, description = "The tenant")),
     responses((status = 204, description = "It is gone"), Refusals))]
 async fn delete(
@@ -85,7 +85,7 @@ async fn delete(
 }
 
 /// Sets how much a tenant may have: all quotas at once, what is left out has its default.
-#[utoipa::path(put, path = "/v1/tenants/{tenant}/quotas", tag = "tenants", security(("token" = [])), request_body = Quotas,
+#[utoipa::path(put, operation_id = "tenants_set_quotas", path = "/v1/tenants/{tenant}/quotas", tag = "tenants", security(("token" = [])), request_body = Quotas,
     params(("tenant" = String, Path, description = "The tenant")),
     responses((status = 200, body = TenantView), Refusals))]
 async fn set_quotas(
@@ -98,7 +98,7 @@ async fn set_quotas(
 }
 
 /// Sets what a tenant may see: all grants at once, what is left out is taken away.
-#[utoipa::path(put, path = "/v1/tenants/{tenant}/grants", tag = "tenants", security(("token" = [])), request_body = TenantGrants,
+#[utoipa::path(put, operation_id = "tenants_set_grants", path = "/v1/tenants/{tenant}/grants", tag = "tenants", security(("token" = [])), request_body = TenantGrants,
     params(("tenant" = String, Path, description = "The tenant")),
     responses((status = 200, body = TenantView), Refusals))]
 async fn set_grants(
@@ -111,7 +111,7 @@ async fn set_grants(
 }
 
 /// Sets by which keys plugins of a tenant may be signed, and whether they must.
-#[utoipa::path(put, path = "/v1/tenants/{tenant}/keys", tag = "tenants", security(("token" = [])), request_body = KeysView,
+#[utoipa::path(put, operation_id = "tenants_set_keys", path = "/v1/tenants/{tenant}/keys", tag = "tenants", security(("token" = [])), request_body = KeysView,
     params(("tenant" = String, Path, description = "The tenant")),
     responses((status = 200, body = KeysView), Refusals))]
 async fn set_keys(
@@ -124,7 +124,7 @@ async fn set_keys(
 }
 
 /// The tokens of a tenant, without their secrets.
-#[utoipa::path(get, path = "/v1/tenants/{tenant}/tokens", tag = "tenants", security(("token" = [])),
+#[utoipa::path(get, operation_id = "tenants_list_tokens", path = "/v1/tenants/{tenant}/tokens", tag = "tenants", security(("token" = [])),
     params(("tenant" = String, Path, description = "The tenant")),
     responses((status = 200, body = [TokenView]), Refusals))]
 async fn list_tokens(
@@ -136,7 +136,7 @@ async fn list_tokens(
 }
 
 /// Makes a token of a tenant. It is shown once.
-#[utoipa::path(post, path = "/v1/tenants/{tenant}/tokens", tag = "tenants", security(("token" = [])), request_body = NewToken,
+#[utoipa::path(post, operation_id = "tenants_make_token", path = "/v1/tenants/{tenant}/tokens", tag = "tenants", security(("token" = [])), request_body = NewToken,
     params(("tenant" = String, Path, description = "The tenant")),
     responses((status = 201, body = TokenMade), Refusals))]
 async fn make_token(
@@ -150,7 +150,7 @@ async fn make_token(
 }
 
 /// Takes a token of a tenant back, at once.
-#[utoipa::path(delete, path = "/v1/tenants/{tenant}/tokens/{id}", tag = "tenants", security(("token" = [])),
+#[utoipa::path(delete, operation_id = "tenants_revoke_token", path = "/v1/tenants/{tenant}/tokens/{id}", tag = "tenants", security(("token" = [])),
     params(("tenant" = String, Path, description = "The tenant"), ("id" = String, Path, description = "The token")),
     responses((status = 204, description = "It is good for nothing any more"), Refusals))]
 async fn revoke_token(
@@ -163,7 +163,7 @@ async fn revoke_token(
 }
 
 /// Makes a token with the role of another, which is taken back in the same moment.
-#[utoipa::path(post, path = "/v1/tenants/{tenant}/tokens/{id}/rotate", tag = "tenants", security(("token" = [])),
+#[utoipa::path(post, operation_id = "tenants_rotate_token", path = "/v1/tenants/{tenant}/tokens/{id}/rotate", tag = "tenants", security(("token" = [])),
     params(("tenant" = String, Path, description = "The tenant"), ("id" = String, Path, description = "The token")),
     responses((status = 201, body = TokenMade), Refusals))]
 async fn rotate_token(
@@ -176,14 +176,14 @@ async fn rotate_token(
 }
 
 /// The tokens of the server, without their secrets.
-#[utoipa::path(get, path = "/v1/tokens", tag = "tenants", security(("token" = [])),
+#[utoipa::path(get, operation_id = "tenants_list_server_tokens", path = "/v1/tokens", tag = "tenants", security(("token" = [])),
     responses((status = 200, body = [TokenView]), Refusals))]
 async fn list_server_tokens(State(server): State<Server>, Auth(caller): Auth) -> Answer<Vec<TokenView>> {
     Ok(Json(server.server_tokens(&caller)?))
 }
 
 /// Makes a token of the server, which is good for all tenants. It is shown once.
-#[utoipa::path(post, path = "/v1/tokens", tag = "tenants", security(("token" = [])), request_body = NewToken,
+#[utoipa::path(post, operation_id = "tenants_make_server_token", path = "/v1/tokens", tag = "tenants", security(("token" = [])), request_body = NewToken,
     responses((status = 201, body = TokenMade), Refusals))]
 async fn make_server_token(
     State(server): State<Server>,
@@ -195,7 +195,7 @@ async fn make_server_token(
 }
 
 /// Takes a token of the server back, at once.
-#[utoipa::path(delete, path = "/v1/tokens/{id}", tag = "tenants", security(("token" = [])),
+#[utoipa::path(delete, operation_id = "tenants_revoke_server_token", path = "/v1/tokens/{id}", tag = "tenants", security(("token" = [])),
     params(("id" = String, Path, description = "The token")),
     responses((status = 204, description = "It is good for nothing any more"), Refusals))]
 async fn revoke_server_token(
