@@ -1,9 +1,11 @@
-//! Hot upgrades under load: how long the stream stands still while an operator with 100 MB of keyed state gets its next version.
+//! Hot upgrades under load: how long the stream stands still while an operator with 100 MB of keyed state gets its
+//! next version.
 //!
-//! One process: every key comes once, then updates of random keys come at a rate, or as fast as they are taken; a checkpoint a second. Then the
-//! operator is upgraded again and again, each time when the last is confirmed, to the same component, which is all the same to the mechanism: it
-//! is opened anew, restored from a checkpoint, works off what came since, and takes over at a barrier. The pause is what the stage measures, from the barrier
-//! sent on until the new instance has taken over.
+//! One process: every key comes once, then updates of random keys come at a rate, or as fast as they are taken; a
+//! checkpoint a second. Then the operator is upgraded again and again, each time when the last is confirmed, to the
+//! same component, which is all the same to the mechanism: it is opened anew, restored from a checkpoint, works off
+//! what came since, and takes over at a barrier. The pause is what the stage measures, from the barrier sent on until
+//! the new instance has taken over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -83,7 +85,8 @@ inputs = ["work"]
     )
 }
 
-/// Upgrades an operator with so many keys of 100 bytes so many times, once under a paced load and once under all that it takes.
+/// Upgrades an operator with so many keys of 100 bytes so many times, once under a paced load and once under all that
+/// it takes.
 ///
 /// # Panics
 ///

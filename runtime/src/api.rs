@@ -37,6 +37,7 @@ use error::ApiError;
         license(name = "Apache-2.0", identifier = "Apache-2.0")
     ),
     modifiers(&Bearer),
+    components(schemas(ErrorBody, ErrorDetail)),
     tags(
         (name = "tenants", description = "Who there is, what they may have and see, and who speaks for them"),
         (name = "plugins", description = "Components: immutable, by digest, and by name and version"),

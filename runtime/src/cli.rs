@@ -120,11 +120,11 @@ impl CompileArgs {
 }
 
 impl Cli {
-    /// How logs are to be written.
-    pub fn log_format(&self) -> LogFormat {
+    /// How logs of a server are to be written; none for other commands.
+    pub fn log_format(&self) -> Option<LogFormat> {
         match &self.command {
-            Command::Serve(args) => args.log_format,
-            _ => LogFormat::Text,
+            Command::Serve(args) => Some(args.log_format),
+            _ => None,
         }
     }
 

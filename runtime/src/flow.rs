@@ -537,6 +537,8 @@ impl Wires {
                         continue;
                     }
                     let (sender, receiver) = channel(bounds.batches, bounds.bytes);
+                    let metrics = blueprint.context.metrics.node(&blueprint.plan.nodes[edge.from].name);
+                    let sender = sender.of_node(metrics, blueprint.context.clock.clone());
                     wires.senders.entry((index, from)).or_default().push(sender);
                     wires.receivers.insert((index, from, to), receiver);
                 }

@@ -58,6 +58,8 @@ pub struct NodeMetrics {
     pub retries: AtomicU64,
     /// Instances that were replaced because of the memory they held.
     pub recycled: AtomicU64,
+    /// How long its subtasks have waited for room at their readers, in microseconds.
+    pub waited_micros: AtomicU64,
     /// From the moment at which a subtask had the barrier from all its inputs until it had sent it on.
     pub barrier_held: Durations,
     /// How long subtasks stood still because a new version of their operator took over.
@@ -76,6 +78,7 @@ impl Default for NodeMetrics {
             skipped: AtomicU64::new(0),
             retries: AtomicU64::new(0),
             recycled: AtomicU64::new(0),
+            waited_micros: AtomicU64::new(0),
             barrier_held: Durations::default(),
             upgrade_pause: Durations::default(),
             watermark: AtomicI64::new(NO_TIME),

@@ -47,7 +47,9 @@ use crate::checkpoint::{DEFAULT_TENANT, Series, Store};
 use crate::clock::Clock;
 use crate::job::Request;
 use crate::plugin::PluginHost;
-use crate::tenant::{RECORD_FORMAT, Role, ServerRecord, TenantGrants, TenantRecord, Token, read_record, write_record};
+use crate::tenant::{
+    QuotaRefusal, RECORD_FORMAT, Role, ServerRecord, TenantGrants, TenantRecord, Token, read_record, write_record,
+};
 
 /// How many jobs are loaded and started at once.
 const STARTS_AT_ONCE: usize = 16;
@@ -293,9 +295,32 @@ impl Server {
             }
             let now = self.inner.clock.elapsed();
             for tenant in self.tenants() {
-                tenant.jobs().iter().for_each(|job| job.sample(now));
+                let jobs = tenant.jobs();
+                jobs.iter().for_each(|job| job.sample(now));
+                self.check_state(&tenant, &jobs);
             }
         }
+    }
+
+    /// Stops the job with the most state of a tenant whose jobs have more than it may: with a last checkpoint, so that nothing is lost.
+    fn check_state(&self, tenant: &Arc<Tenant>, jobs: &[Arc<JobHandle>]) {
+        let limit = tenant.record().quotas.state_bytes;
+        let running = jobs.iter().filter(|job| job.phase() == Phase::Running);
+        let sizes: Vec<_> = running.map(|job| (job.state_bytes(), job)).collect();
+        let all = sizes.iter().map(|(bytes, _)| bytes).sum::<u64>();
+        let Err(refusal) = QuotaRefusal::check(&tenant.name, "state_bytes", all, limit) else { return };
+        let Some((_, job)) = sizes.into_iter().max_by_key(|(bytes, _)| *bytes) else { return };
+        tracing::warn!(tenant = tenant.name, job = job.name, "it is stopped: {refusal}");
+        let (server, tenant, job) = (self.clone(), Arc::clone(tenant), Arc::clone(job));
+        let caller = Caller { tenant: Some(tenant.name.clone()), role: Role::Admin, id: "quota".into() };
+        tokio::spawn(async move {
+            match server.stop(&tenant, &caller, &job.name, StopRequest::default()).await {
+                Ok(_) => job.note(refusal.into()),
+                Err(fault) => {
+                    tracing::error!(tenant = tenant.name, job = job.name, "it cannot be stopped: {}", fault.message)
+                }
+            }
+        });
     }
 
     /// Who sends this token; without one, in a server for one developer, that tenant.

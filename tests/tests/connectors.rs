@@ -168,6 +168,7 @@ fn file_source(path: &str, format: SourceFormat) -> SourceSpec {
         format,
         compression: Compression::Auto,
         follow: false,
+        root: None,
     }))
 }
 
@@ -405,7 +406,7 @@ struct Files {
 
 impl Files {
     fn new(format: SinkFormat) -> Self {
-        let connector = SinkConnector::File(FileSinkSpec { path: "a/b/out".into(), format });
+        let connector = SinkConnector::File(FileSinkSpec { path: "a/b/out".into(), format, root: None });
         Self { dir: tempfile::tempdir().unwrap(), spec: sink_spec(connector) }
     }
 
@@ -570,7 +571,8 @@ fn the_file_sink_publishes_to_where_it_was_prepared_for_even_if_the_pipeline_say
     let mut sink = files.sink(&context("out", 1, 1, 0, 1)).unwrap();
     let list = [prepare(sink.as_mut(), 0, 1, &["1"])];
     let elsewhere = tempfile::tempdir().unwrap();
-    let other = sink_spec(SinkConnector::File(FileSinkSpec { path: "else".into(), format: SinkFormat::Csv }));
+    let other =
+        sink_spec(SinkConnector::File(FileSinkSpec { path: "else".into(), format: SinkFormat::Csv, root: None }));
     let committer = committer(&other, elsewhere.path(), JobId([1; 16])).unwrap().unwrap();
     now(committer.commit(&identity("out", 1, 1), &list)).unwrap();
     assert_eq!(files.visible(), [["1"]]);
@@ -635,6 +637,6 @@ fn a_blackhole_counts_and_says_that_it_is_at_least_once() {
     let mut other = Blackhole::with_checksum(Arc::default());
     now(other.write(&batch(&["3", "2", "1"]))).unwrap();
     assert_eq!(other.tally().checksum(), tally.checksum());
-    let exactly = SinkConnector::File(FileSinkSpec { path: "out".into(), format: SinkFormat::Json });
+    let exactly = SinkConnector::File(FileSinkSpec { path: "out".into(), format: SinkFormat::Json, root: None });
     assert_eq!(guarantee(&exactly), Guarantee::ExactlyOnce);
 }

@@ -1,8 +1,8 @@
-//! `weir upgrade` against the real process and real components: exact output over versions that are good, that trap, that do not take the state
-//! over and that are slow; and over processes that are killed in the middle of an upgrade.
+//! `weir upgrade` against the real process and real components: exact output over versions that are good, that trap,
+//! that do not take the state over and that are slow; and over processes that are killed in the middle of an upgrade.
 //!
-//! The operator counts all records and says the count and its version, in two subtasks of which each has its own input. So what comes out says
-//! of each record whether it was lost, repeated or taken out of order, and who had it.
+//! The operator counts all records and says the count and its version, in two subtasks of which each has its own
+//! input. So what comes out says of each record whether it was lost, repeated or taken out of order, and who had it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -297,7 +297,8 @@ fn an_operator_is_upgraded_while_it_runs_and_bad_versions_leave_no_trace_in_the_
     assert_eq!(by_version.keys().copied().collect::<Vec<_>>(), [1, 2], "{by_version:?}");
 }
 
-/// Killed at moments of chance while upgrades are made, to the next version and back; in the end nothing is lost or repeated.
+/// Killed at moments of chance while upgrades are made, to the next version and back; in the end nothing is lost or
+/// repeated.
 #[test]
 fn a_process_that_is_killed_in_any_phase_of_an_upgrade_goes_on_with_the_code_that_its_checkpoint_names() {
     const PHASES: [&str; 4] = ["recording", "restoring", "shadowing", "watched"];

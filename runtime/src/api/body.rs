@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::header;
 use axum::http::request::Parts;
 use bytes::Bytes;
@@ -36,6 +36,23 @@ impl<T: DeserializeOwned> FromRequest<Server> for Body<T> {
                 .help("GET /openapi.json says what it takes")
         })?;
         Ok(Self(value))
+    }
+}
+
+/// What stands in the address: UTF-8, however it is escaped.
+pub(super) struct At<T>(pub(super) T);
+
+impl<T: DeserializeOwned + Send> FromRequestParts<Server> for At<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, server: &Server) -> Result<Self, ApiError> {
+        // Nobody without a token is told anything about an address.
+        Auth::from_request_parts(parts, server).await?;
+        let Path(found) = Path::<T>::from_request_parts(parts, server).await.map_err(|e| {
+            Fault::new(FaultKind::Invalid, format!("the address cannot be read: {e}"))
+                .help("names have lower-case letters, digits and hyphens; what else is in an address is UTF-8, escaped")
+        })?;
+        Ok(Self(found))
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Query, State};
 use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
@@ -16,6 +16,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::auth::{Auth, token};
+use super::body::At;
 use super::error::{ApiError, Refusals};
 use crate::serve::{Fault, FaultKind, LogLine, Ring, Server};
 use crate::tenant::Role;
@@ -40,13 +41,13 @@ struct Which {
 }
 
 /// What a job logs: the lines that are kept, one JSON object each, oldest first; with `follow` also those that come.
-#[utoipa::path(get, path = "/v1/tenants/{tenant}/jobs/{job}/logs", tag = "jobs", security(("token" = [])),
+#[utoipa::path(get, operation_id = "logs_logs", path = "/v1/tenants/{tenant}/jobs/{job}/logs", tag = "jobs", security(("token" = [])),
     params(("tenant" = String, Path, description = "The tenant"), ("job" = String, Path, description = "The job"), Which),
     responses((status = 200, content_type = "application/x-ndjson", body = LogLine), Refusals))]
 async fn logs(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path((tenant, job)): Path<(String, String)>,
+    At((tenant, job)): At<(String, String)>,
     headers: HeaderMap,
     which: Result<Query<Which>, axum::extract::rejection::QueryRejection>,
 ) -> Result<Response, ApiError> {

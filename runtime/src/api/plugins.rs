@@ -1,7 +1,7 @@
 //! Routes about plugins.
 
 use axum::Json;
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -9,7 +9,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::auth::Auth;
-use super::body::{UPLOAD_TIMEOUT, check_type, read};
+use super::body::{At, UPLOAD_TIMEOUT, check_type, read};
 use super::error::{ApiError, Refusals};
 use crate::serve::{ComponentView, Fault, FaultKind, PluginView, Pushed, Server, Tenant};
 use crate::tenant::Role;
@@ -48,32 +48,32 @@ async fn upload(tenant: &Tenant, request: Request) -> Result<(bytes::Bytes, Opti
 }
 
 /// The plugins of a tenant.
-#[utoipa::path(get, path = "/v1/tenants/{tenant}/plugins", tag = "plugins", security(("token" = [])),
+#[utoipa::path(get, operation_id = "plugins_list", path = "/v1/tenants/{tenant}/plugins", tag = "plugins", security(("token" = [])),
     params(("tenant" = String, Path, description = "The tenant")),
     responses((status = 200, body = [PluginView]), Refusals))]
 async fn list(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path(tenant): Path<String>,
+    At(tenant): At<String>,
 ) -> Result<Json<Vec<PluginView>>, ApiError> {
     Ok(Json(server.tenant(&caller, &tenant, Role::Read)?.list_plugins()))
 }
 
 /// A plugin.
-#[utoipa::path(get, path = "/v1/tenants/{tenant}/plugins/{name}/{version}", tag = "plugins", security(("token" = [])),
+#[utoipa::path(get, operation_id = "plugins_show", path = "/v1/tenants/{tenant}/plugins/{name}/{version}", tag = "plugins", security(("token" = [])),
     params(("tenant" = String, Path, description = "The tenant"), ("name" = String, Path, description = "The plugin"),
         ("version" = String, Path, description = "Its version")),
     responses((status = 200, body = PluginView), Refusals))]
 async fn show(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path((tenant, name, version)): Path<(String, String, String)>,
+    At((tenant, name, version)): At<(String, String, String)>,
 ) -> Result<Json<PluginView>, ApiError> {
     Ok(Json(server.tenant(&caller, &tenant, Role::Read)?.plugin(&name, &version)?))
 }
 
 /// Brings a plugin under a name and a version, which are its for good. The same bytes again change nothing.
-#[utoipa::path(put, path = "/v1/tenants/{tenant}/plugins/{name}/{version}", tag = "plugins", security(("token" = [])),
+#[utoipa::path(put, operation_id = "plugins_push", path = "/v1/tenants/{tenant}/plugins/{name}/{version}", tag = "plugins", security(("token" = [])),
     request_body(content = Vec<u8>, content_type = "application/wasm", description = "The component"),
     params(("tenant" = String, Path, description = "The tenant"), ("name" = String, Path, description = "The plugin"),
         ("version" = String, Path, description = "Its version, as 1.2.3"),
@@ -82,7 +82,7 @@ async fn show(
 async fn push(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path((tenant, name, version)): Path<(String, String, String)>,
+    At((tenant, name, version)): At<(String, String, String)>,
     request: Request,
 ) -> Result<(StatusCode, Json<Pushed>), ApiError> {
     let tenant = server.tenant(&caller, &tenant, Role::Deploy)?;
@@ -95,14 +95,14 @@ async fn push(
 }
 
 /// Deletes a name and version, unless a job uses it.
-#[utoipa::path(delete, path = "/v1/tenants/{tenant}/plugins/{name}/{version}", tag = "plugins", security(("token" = [])),
+#[utoipa::path(delete, operation_id = "plugins_delete", path = "/v1/tenants/{tenant}/plugins/{name}/{version}", tag = "plugins", security(("token" = [])),
     params(("tenant" = String, Path, description = "The tenant"), ("name" = String, Path, description = "The plugin"),
         ("version" = String, Path, description = "Its version")),
     responses((status = 204, description = "It is gone"), Refusals))]
 async fn delete(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path((tenant, name, version)): Path<(String, String, String)>,
+    At((tenant, name, version)): At<(String, String, String)>,
 ) -> Result<StatusCode, ApiError> {
     let tenant = server.tenant(&caller, &tenant, Role::Deploy)?;
     Server::detached(async move { server.delete_plugin(&tenant, &caller, &name, &version).await }).await?;
@@ -110,35 +110,35 @@ async fn delete(
 }
 
 /// The bytes of a plugin.
-#[utoipa::path(get, path = "/v1/tenants/{tenant}/plugins/{name}/{version}/content", tag = "plugins", security(("token" = [])),
+#[utoipa::path(get, operation_id = "plugins_pull", path = "/v1/tenants/{tenant}/plugins/{name}/{version}/content", tag = "plugins", security(("token" = [])),
     params(("tenant" = String, Path, description = "The tenant"), ("name" = String, Path, description = "The plugin"),
         ("version" = String, Path, description = "Its version")),
     responses((status = 200, content_type = "application/wasm", body = Vec<u8>), Refusals))]
 async fn pull(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path((tenant, name, version)): Path<(String, String, String)>,
+    At((tenant, name, version)): At<(String, String, String)>,
 ) -> Result<Response, ApiError> {
     let bytes = server.tenant(&caller, &tenant, Role::Read)?.plugin_bytes(&name, &version).await?;
     Ok(([(CONTENT_TYPE, WASM)], bytes).into_response())
 }
 
 /// Whether the tenant has a component: then it need not be sent.
-#[utoipa::path(get, path = "/v1/tenants/{tenant}/components/{digest}", tag = "plugins", security(("token" = [])),
+#[utoipa::path(get, operation_id = "plugins_has_component", path = "/v1/tenants/{tenant}/components/{digest}", tag = "plugins", security(("token" = [])),
     params(("tenant" = String, Path, description = "The tenant"),
         ("digest" = String, Path, description = "The blake3 of its bytes in 64 hexadecimal digits")),
     responses((status = 200, body = ComponentView), Refusals))]
 async fn has_component(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path((tenant, digest)): Path<(String, String)>,
+    At((tenant, digest)): At<(String, String)>,
 ) -> Result<Json<ComponentView>, ApiError> {
     let tenant = server.tenant(&caller, &tenant, Role::Read)?;
     Ok(Json(server.component(&tenant, &digest).await?))
 }
 
 /// Brings a component without a name, for a deployment that names it by its digest. One that no job uses is deleted some time later.
-#[utoipa::path(put, path = "/v1/tenants/{tenant}/components/{digest}", tag = "plugins", security(("token" = [])),
+#[utoipa::path(put, operation_id = "plugins_put_component", path = "/v1/tenants/{tenant}/components/{digest}", tag = "plugins", security(("token" = [])),
     request_body(content = Vec<u8>, content_type = "application/wasm", description = "The component"),
     params(("tenant" = String, Path, description = "The tenant"),
         ("digest" = String, Path, description = "The blake3 of its bytes in 64 hexadecimal digits"),
@@ -147,7 +147,7 @@ async fn has_component(
 async fn put_component(
     State(server): State<Server>,
     Auth(caller): Auth,
-    Path((tenant, digest)): Path<(String, String)>,
+    At((tenant, digest)): At<(String, String)>,
     request: Request,
 ) -> Result<Json<ComponentView>, ApiError> {
     let tenant = server.tenant(&caller, &tenant, Role::Deploy)?;

@@ -38,13 +38,13 @@ fn health(status: &str) -> Json<Health> {
 }
 
 /// The process answers.
-#[utoipa::path(get, path = "/healthz", tag = "system", responses((status = 200, body = Health)))]
+#[utoipa::path(get, operation_id = "system_healthz", path = "/healthz", tag = "system", responses((status = 200, body = Health)))]
 async fn healthz() -> Json<Health> {
     health("ok")
 }
 
 /// It takes requests that change something: not while it stops.
-#[utoipa::path(get, path = "/readyz", tag = "system", responses((status = 200, body = Health), (status = 503, body = Health)))]
+#[utoipa::path(get, operation_id = "system_readyz", path = "/readyz", tag = "system", responses((status = 200, body = Health), (status = 503, body = Health)))]
 async fn readyz(State(server): State<Server>) -> Response {
     match server.is_open() {
         true => health("ok").into_response(),
@@ -53,8 +53,7 @@ async fn readyz(State(server): State<Server>) -> Response {
 }
 
 /// All numbers, in the OpenMetrics format; with a token of a tenant those of its jobs alone.
-#[utoipa::path(
-    get, path = "/metrics", tag = "system", security(("token" = [])),
+#[utoipa::path(get, operation_id = "system_numbers", path = "/metrics", tag = "system", security(("token" = [])),
     responses((status = 200, content_type = "application/openmetrics-text", body = String), Refusals)
 )]
 async fn numbers(State(server): State<Server>, Auth(caller): Auth) -> Result<Response, ApiError> {
@@ -67,7 +66,7 @@ async fn numbers(State(server): State<Server>, Auth(caller): Auth) -> Result<Res
 }
 
 /// What you read: the description of all of this.
-#[utoipa::path(get, path = "/openapi.json", tag = "system", responses((status = 200, body = serde_json::Value)))]
+#[utoipa::path(get, operation_id = "system_document", path = "/openapi.json", tag = "system", responses((status = 200, body = serde_json::Value)))]
 async fn document() -> Json<utoipa::openapi::OpenApi> {
     Json(super::document())
 }

@@ -5,16 +5,16 @@
 //! tenants/<t>/tenant/<n>                                  quotas, grants and tokens of a tenant; `series.rs`
 //! tenants/<t>/desired/<job>/<n>                           what a job of a server is to be
 //! tenants/<t>/names/<plugin>/<version>                    which plugin has this name and version
-//! tenants/default/plugins/<blake3>.wasm                    exact bytes
-//! tenants/default/jobs/<job>/id/<n>                        the n-th history of this name; the highest counts
-//! tenants/default/jobs/<job>/<job id>/log/<seq>            dense from 1; see log.rs
-//! tenants/default/jobs/<job>/<job id>/committed/<epoch>    all sinks have committed this checkpoint
-//! tenants/default/jobs/<job>/<job id>/boundary/<b>         entries up to b do not count any more
-//! tenants/default/jobs/<job>/<job id>/pins/<name>          a copy of a manifest that is kept until it is deleted
-//! tenants/default/jobs/<job>/<job id>/packs/<generation>-<epoch>-<node>.<subtask>-<blake3>
+//! tenants/<t>/plugins/<blake3>.wasm                       exact bytes
+//! tenants/<t>/jobs/<job>/id/<n>                           the n-th history of this name; the highest counts
+//! tenants/<t>/jobs/<job>/<job id>/log/<seq>               dense from 1; see log.rs
+//! tenants/<t>/jobs/<job>/<job id>/committed/<epoch>       all sinks have committed this checkpoint
+//! tenants/<t>/jobs/<job>/<job id>/boundary/<b>            entries up to b do not count any more
+//! tenants/<t>/jobs/<job>/<job id>/pins/<name>             a copy of a manifest that is kept until it is deleted
+//! tenants/<t>/jobs/<job>/<job id>/packs/<generation>-<epoch>-<node>.<subtask>-<blake3>
 //! ```
 //!
-//! Numbers are decimal with 20 digits, so that a listing is in order. Nobody outside this file builds a name.
+//! Whoever names no tenant is `default`. Numbers are decimal with 20 digits, so that a listing is in order. Nobody outside this file builds a name.
 //!
 //! The verbs are read, create-if-absent, put, delete and list. *Create* is where the protocol meets the store: its
 //! answer is only ever "written" or "somebody's bytes are there" or "not known"; see [`Store::settle`].

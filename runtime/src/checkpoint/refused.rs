@@ -1,8 +1,8 @@
 //! Code that took over an operator and failed: noted in the log before the job starts over with the code before it.
 //!
-//! The entry decides nothing about what is restored; it is passed over like a void one. It is there so that whoever starts the job next, from
-//! whatever they remember of the upgrade, can ask which code was tried and why it was taken back, and does not try it again by
-//! itself. It goes when the log is collected up to it.
+//! The entry decides nothing about what is restored; it is passed over like a void one. It is there so that whoever
+//! starts the job next, from whatever they remember of the upgrade, can ask which code was tried and why it was taken
+//! back, and does not try it again by itself. It goes when the log is collected up to it.
 
 use serde::{Deserialize, Serialize};
 

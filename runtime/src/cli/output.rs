@@ -3,7 +3,10 @@
 use std::io::{IsTerminal, Write};
 
 use serde::Serialize;
+use tracing::field::Field;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::field::MakeExt as _;
+use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::prelude::*;
 
 use super::serve::LogFormat;
@@ -13,7 +16,7 @@ use crate::model::{END_OF_TIME, NO_TIME, Timestamp};
 use crate::serve::Journal;
 
 /// Sends logs to standard error, as `WEIR_LOG` says, and those of jobs on a server to its [journal](Journal) too.
-pub fn start_logging(format: LogFormat) {
+pub fn start_logging(format: Option<LogFormat>) {
     let filter = std::env::var("WEIR_LOG").unwrap_or_else(|_| "info".into());
     let filter = EnvFilter::try_new(&filter).unwrap_or_else(|e| {
         eprintln!("warning: WEIR_LOG={filter:?} is not understood ({e}); logging at level info");
@@ -21,13 +24,26 @@ pub fn start_logging(format: LogFormat) {
     });
     let logs = tracing_subscriber::fmt::layer()
         .with_target(false)
-        .with_ansi(format == LogFormat::Text && std::io::stderr().is_terminal())
+        .with_ansi(format != Some(LogFormat::Json) && std::io::stderr().is_terminal())
         .with_writer(super::progress::LogWriter::new);
     let registry = tracing_subscriber::registry().with(filter).with(Journal::layer(Clock::system()));
     let _ = match format {
-        LogFormat::Text => registry.with(logs).try_init(),
-        LogFormat::Json => registry.with(logs.json().flatten_event(true).with_span_list(false)).try_init(),
+        None => registry.with(logs).try_init(),
+        Some(LogFormat::Text) => registry.with(logs.fmt_fields(debug_fn(one_line).delimited(" "))).try_init(),
+        Some(LogFormat::Json) => registry.with(logs.json().flatten_event(true).with_span_list(false)).try_init(),
     };
+}
+
+/// Writes a field so that an event is one line, whatever a plugin has said: nobody can write lines of others.
+fn one_line(to: &mut Writer<'_>, field: &Field, value: &dyn std::fmt::Debug) -> std::fmt::Result {
+    let mut text = format!("{value:?}");
+    if text.contains(char::is_control) {
+        text = text.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect();
+    }
+    match field.name() {
+        "message" => to.write_str(&text),
+        name => write!(to, "{name}={text}"),
+    }
 }
 
 /// Columns of text under a header, aligned.

@@ -164,14 +164,14 @@ pub(super) async fn fetch(store: Result<Store, Error>, digest: &str) -> Result<O
 
 /// A plugin host that keeps compiled code in the user's cache folder.
 pub(super) fn plugin_host() -> Result<PluginHost, Error> {
-    plugin_host_for(HostOptions::default().instances_max)
+    plugin_host_for(HostOptions::default().instances_max, None)
 }
 
 /// The same, for so many instances.
-pub(super) fn plugin_host_for(instances_max: u32) -> Result<PluginHost, Error> {
+pub(super) fn plugin_host_for(instances_max: u32, memory_bytes_max: Option<u64>) -> Result<PluginHost, Error> {
     let cache_dir = cache_dir().map(|cache| cache.join("compiled"));
     let compiler = Compiler::this_program();
-    Ok(PluginHost::new(HostOptions { cache_dir, compiler, instances_max, ..HostOptions::default() })?)
+    Ok(PluginHost::new(HostOptions { cache_dir, compiler, instances_max, memory_bytes_max, ..HostOptions::default() })?)
 }
 
 /// `$WEIR_CACHE`, or `weir` in the user's cache folder; none where there is neither.

@@ -68,6 +68,10 @@ pub(super) struct ServeArgs {
     /// How many instances of plugins may live at once
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     instances: u32,
+    /// Linear memory of all plugins together, such as 8GiB; beyond it the instance of whoever is most over their share ends [default: three quarters of
+    /// the machine's memory]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    plugin_memory: Option<u64>,
     /// How logs are written
     #[arg(long, value_enum, default_value_t)]
     pub(super) log_format: LogFormat,
@@ -113,8 +117,13 @@ impl ServeArgs {
         }
         let directory = self.directory.as_ref().map(|directory| dir.join(directory));
         let dev = self.dev.then(|| TenantGrants { directory, clock: true, random: true, ..TenantGrants::default() });
-        let options =
-            ServeOptions { store, host: plugin_host_for(self.instances)?, clock: Clock::system(), dev, forbidden };
+        let options = ServeOptions {
+            store,
+            host: plugin_host_for(self.instances, self.plugin_memory.or_else(most_memory))?,
+            clock: Clock::system(),
+            dev,
+            forbidden,
+        };
         let file = self.admin_token_file.clone();
         let server = Server::open(options, self.reset_admin_token, |token| keep(&file, token)).await.map_err(error)?;
         let scheme = if tls.is_some() { "https" } else { "http" };
@@ -150,6 +159,29 @@ impl ServeArgs {
         tracing::info!("stopped");
         Ok(())
     }
+}
+
+/// A number of bytes.
+fn size(text: &str) -> Result<u64, String> {
+    let units = [("KiB", 1u64 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40), ("", 1)];
+    let found = units
+        .iter()
+        .find_map(|(unit, factor)| text.strip_suffix(unit)?.trim().parse::<u64>().ok()?.checked_mul(*factor));
+    found
+        .filter(|&bytes| bytes >= 64 << 10)
+        .ok_or_else(|| "write a size from 64KiB on, such as 512MiB or 8GiB".to_owned())
+}
+
+/// Three quarters of what this process may use: of the machine's memory, or of what its control group allows.
+fn most_memory() -> Option<u64> {
+    let machine = std::fs::read_to_string("/proc/meminfo").ok();
+    let machine = machine.as_deref().and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+    });
+    let group = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
+    let most = machine.into_iter().chain(group).min()?;
+    Some(most / 4 * 3)
 }
 
 /// An address without what may be a secret.

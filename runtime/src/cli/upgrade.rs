@@ -1,5 +1,5 @@
-//! `weir upgrade`: both ends of it. The command asks the process that runs the job; that process loads the plugin itself, so that what it
-//! runs is what it has read.
+//! `weir upgrade`: both ends of it. The command asks the process that runs the job; that process loads the plugin
+//! itself, so that what it runs is what it has read.
 //!
 //! The pipeline file stays as it is, and the next start goes by it: the command says what to write there.
 

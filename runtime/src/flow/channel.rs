@@ -8,6 +8,8 @@ use std::task::{Context, Poll};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
+use crate::clock::Clock;
+use crate::metrics::NodeMetrics;
 use crate::model::Element;
 
 /// The receiver is gone: its task has ended, and this one ends too.
@@ -21,6 +23,8 @@ pub struct Sender {
     elements: mpsc::Sender<(Element, Option<OwnedSemaphorePermit>)>,
     budget: Arc<Semaphore>,
     bytes_max: u32,
+    /// Where it is noted how long it waits for room.
+    waits: Option<(Arc<NodeMetrics>, Clock)>,
 }
 
 /// The receiving end.
@@ -35,16 +39,36 @@ pub fn channel(batches: usize, bytes: usize) -> (Sender, Receiver) {
     let (sender, receiver) = mpsc::channel(batches.max(1));
     let bytes_max = u32::try_from(bytes).unwrap_or(u32::MAX).max(1);
     let budget = Arc::new(Semaphore::new(bytes_max as usize));
-    (Sender { elements: sender, budget, bytes_max }, Receiver { elements: receiver })
+    (Sender { elements: sender, budget, bytes_max, waits: None }, Receiver { elements: receiver })
 }
 
 impl Sender {
+    /// The same, of a node: how long it waits for room counts as its backpressure.
+    #[must_use]
+    pub fn of_node(self, metrics: Arc<NodeMetrics>, clock: Clock) -> Self {
+        Self { waits: Some((metrics, clock)), ..self }
+    }
+
     /// Sends, and waits for room.
     ///
     /// # Errors
     ///
     /// If the receiver is gone.
     pub async fn send(&self, element: Element) -> Result<(), Closed> {
+        let mut sending = std::pin::pin!(self.send_when_there_is_room(element));
+        // Where there is room, nobody looks at the clock.
+        if let Poll::Ready(sent) = futures::poll!(sending.as_mut()) {
+            return sent;
+        }
+        let Some((metrics, clock)) = &self.waits else { return sending.await };
+        let began = clock.elapsed();
+        let sent = sending.await;
+        let waited = clock.elapsed().saturating_sub(began).as_micros();
+        NodeMetrics::add(&metrics.waited_micros, u64::try_from(waited).unwrap_or(u64::MAX));
+        sent
+    }
+
+    async fn send_when_there_is_room(&self, element: Element) -> Result<(), Closed> {
         let permit = match &element {
             Element::Batch(batch) => {
                 let bytes = u32::try_from(batch.byte_len()).unwrap_or(u32::MAX).min(self.bytes_max);

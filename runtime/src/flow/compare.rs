@@ -1,7 +1,9 @@
-//! What two versions of an operator said to the same calls, compared: counts and bytes by port, and whether the content is the same.
+//! What two versions of an operator said to the same calls, compared: counts and bytes by port, and whether the
+//! content is the same.
 //!
-//! The old version's output goes into the stream; the new one's is looked at here and dropped. A digest of the content is compared
-//! only where both cut their batches alike: how a call's output is cut into batches is no difference that a reader could see.
+//! The old version's output goes into the stream; the new one's is looked at here and dropped. A digest of the content
+//! is compared only where both cut their batches alike: how a call's output is cut into batches is no difference that
+//! a reader could see.
 
 use std::fmt::Write;
 

@@ -1,4 +1,5 @@
-//! A shadow: the next version of an operator, which does again beside the stream what the old one does in it, until it takes its place.
+//! A shadow: the next version of an operator, which does again beside the stream what the old one does in it, until it
+//! takes its place.
 //!
 //! ```text
 //! stage ── old operator ──► output ──► stream           at cut n: every call from here on is recorded
@@ -7,12 +8,14 @@
 //!                                                       and is the stage's operator from the next element on
 //! ```
 //!
-//! Restoring takes long when there is much state, and the stream does not wait for it: it waits only for the calls that are left in the
-//! queue at cut m. The queue is bounded in bytes. A stage that works as fast as it can would keep its shadow behind for ever, so it gives way
-//! to one that lags, for as long as its own calls take: at worst it works at half its speed.
+//! Restoring takes long when there is much state, and the stream does not wait for it: it waits only for the calls
+//! that are left in the queue at cut m. The queue is bounded in bytes. A stage that works as fast as it can would keep
+//! its shadow behind for ever, so it gives way to one that lags, for as long as its own calls take: at worst it works
+//! at half its speed.
 //!
-//! A shadow has no side effects: nothing that it says or measures goes anywhere, its log lines are marked, and it is not live: no request that it makes is
-//! sent, before it has taken over. An operator that may send some cannot be shadowed at all, as its state may hang on the answers.
+//! A shadow has no side effects: nothing that it says or measures goes anywhere, its log lines are marked, and it is
+//! not live: no request that it makes is sent, before it has taken over. An operator that may send some cannot be
+//! shadowed at all, as its state may hang on the answers.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -93,8 +96,8 @@ impl UpgradeHandle {
         let _ = self.orders.send(Order::Swap(epoch));
     }
 
-    /// Opens the shadow from what the checkpoint holds at whose cut recording began, and lets it work off what was recorded. The
-    /// state was written by a plugin with this state version.
+    /// Opens the shadow from what the checkpoint holds at whose cut recording began, and lets it work off what was
+    /// recorded. The state was written by a plugin with this state version.
     pub fn start(&self, shadow: &Shadow, code: &OperatorCode, entry: &SubtaskEntry, state_version: u32) -> ShadowTask {
         let state = (!entry.segments.is_empty()).then(|| (state_version, entry.segments.clone()));
         let (open, who, store) = (Arc::clone(&code.open), (self.task.clone(), self.info.clone()), self.store.clone());

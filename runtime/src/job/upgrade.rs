@@ -1,5 +1,5 @@
-//! The next version of an operator, put in place of the one that runs: compared, restored beside it, swapped at a barrier, watched, and
-//! taken back if it fails.
+//! The next version of an operator, put in place of the one that runs: compared, restored beside it, swapped at a
+//! barrier, watched, and taken back if it fails.
 //!
 //! ```text
 //! asked ─► recording ─► shadowing ─► swapping ─► watched ─► confirmed
@@ -9,8 +9,9 @@
 //!                                nothing happened         checkpoint with the old code; nothing later is published
 //! ```
 //!
-//! This file holds what is known of one upgrade and decides; the coordinator gives its barriers and tells it what came of them, the
-//! supervisor takes it back. It outlives a run: what has swapped is settled by the run that comes after a failure, from what the log holds.
+//! This file holds what is known of one upgrade and decides; the coordinator gives its barriers and tells it what came
+//! of them, the supervisor takes it back. It outlives a run: what has swapped is settled by the run that comes after a
+//! failure, from what the log holds.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -237,7 +238,8 @@ impl Upgrading {
         }
     }
 
-    /// Whether the new version has taken over, or is about to, and no checkpoint holds it: only going back to one undoes that.
+    /// Whether the new version has taken over, or is about to, and no checkpoint holds it: only going back to one
+    /// undoes that.
     pub(super) fn has_swapped(&self) -> bool {
         matches!(self.phase, Phase::Swapping { .. })
     }
@@ -273,7 +275,8 @@ impl Upgrading {
             Phase::Recording { from } if from == epoch => Verdict::GiveUp(format!(
                 "checkpoint {epoch}, which the new version was to begin with, failed: {reason}"
             )),
-            // A barrier that is on its way comes to its end, and the swap with it: the next complete checkpoint is watched for.
+            // A barrier that is on its way comes to its end, and the swap with it: the next complete checkpoint is
+            // watched for.
             _ => Verdict::Wait,
         }
     }
@@ -545,8 +548,8 @@ fn check_grants(wish: &Upgrade, spec: &PipelineSpec) -> Result<(), Refusal> {
         return Ok(());
     }
     let message = format!(
-        "node {:?} cannot be upgraded while it runs: it may send requests over HTTP, which a version that is tried beside \
-         it must not, so it would not have the answers",
+        "node {:?} cannot be upgraded while it runs: it may send requests over HTTP, which a version that is \
+         tried beside it must not, so it would not have the answers",
         wish.node.as_str()
     );
     let help = "stop the job, change the pipeline, and run it again: the state is taken over from the last checkpoint";

@@ -161,6 +161,11 @@ impl CheckpointMetrics {
         self.changed_bytes.get_or_create(&label).inc_by(changed);
     }
 
+    /// The state of a node in the newest complete checkpoint; 0 before the first.
+    pub fn state_bytes_of(&self, node: impl ToString) -> u64 {
+        self.state_bytes.get(&NodeLabel::new(node)).map_or(0, |gauge| gauge.get().max(0).cast_unsigned())
+    }
+
     /// A checkpoint was complete, or a run began, at this time of [`Clock::elapsed`](crate::clock::Clock::elapsed).
     pub fn complete(&self, at: Duration) {
         self.complete_at.store(u64::try_from(at.as_micros()).unwrap_or(u64::MAX), Relaxed);

@@ -80,7 +80,7 @@ pub fn render(
 }
 
 /// What a server counts beside its jobs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServerNumbers {
     /// Tenants.
     pub tenants: u64,
@@ -88,6 +88,8 @@ pub struct ServerNumbers {
     pub jobs: Vec<(String, &'static str, u64)>,
     /// Instances of plugins that live.
     pub instances: u64,
+    /// Each tenant with its time on a processor, in seconds, its linear memory and what it wrote to and read from the store, in bytes.
+    pub usage: Vec<(String, f64, u64, u64)>,
 }
 
 /// The text for the server itself.
@@ -107,6 +109,32 @@ pub fn render_server(numbers: &ServerNumbers) -> String {
         jobs.get_or_create(&label).set(i64::try_from(*count).unwrap_or(i64::MAX));
     }
     registry.register("server_jobs", "Jobs of the server, by where they are", jobs);
+    #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+    struct TenantLabel {
+        tenant: String,
+    }
+    let cpu = Family::<TenantLabel, Counter<f64, std::sync::atomic::AtomicU64>>::default();
+    let memory = Family::<TenantLabel, Gauge>::default();
+    let store = Family::<TenantLabel, Counter>::default();
+    for (tenant, seconds, memory_bytes, store_bytes) in &numbers.usage {
+        let label = TenantLabel { tenant: tenant.clone() };
+        cpu.get_or_create(&label).inc_by(*seconds);
+        memory.get_or_create(&label).set(i64::try_from(*memory_bytes).unwrap_or(i64::MAX));
+        store.get_or_create(&label).inc_by(*store_bytes);
+    }
+    registry.register_with_unit(
+        "tenant_cpu",
+        "Time on a processor: plugins, the host's work for them, and compilation",
+        Unit::Seconds,
+        cpu,
+    );
+    registry.register_with_unit("tenant_memory", "Linear memory of all instances", Unit::Bytes, memory);
+    registry.register_with_unit(
+        "tenant_store",
+        "What was written to and read from the object store",
+        Unit::Bytes,
+        store,
+    );
     let mut text = String::new();
     // Writing to a String does not fail.
     let _ = encode(&mut text, &registry);
@@ -178,6 +206,16 @@ fn nodes(registry: &mut Registry, metrics: &JobMetrics) {
         }
         registry.register(name, help, family);
     }
+    let waited = Family::<NodeLabel, Counter<f64, std::sync::atomic::AtomicU64>>::default();
+    for (node, numbers) in metrics.nodes() {
+        waited.get_or_create(&NodeLabel::new(node)).inc_by(numbers.waited_micros.load(Relaxed) as f64 / 1e6);
+    }
+    registry.register_with_unit(
+        "node_backpressure",
+        "How long subtasks have waited for room at their readers",
+        Unit::Seconds,
+        waited,
+    );
     let watermarks = Family::<NodeLabel, FloatGauge>::default();
     for (node, numbers) in metrics.nodes() {
         if let Some(time) = numbers.watermark() {
@@ -388,8 +426,22 @@ mod tests {
     }
 
     #[test]
+    fn the_texts_of_several_jobs_become_one_in_which_each_family_comes_once() {
+        let text = join([full(), full().replace("job=\"job\"", "job=\"other\"")]);
+        let types: Vec<&str> = text.lines().filter(|line| line.starts_with("# TYPE ")).collect();
+        let distinct: BTreeSet<&str> = types.iter().copied().collect();
+        assert_eq!(types.len(), distinct.len());
+        let samples = |text: &str| text.lines().filter(|line| !line.starts_with('#')).count();
+        assert_eq!(samples(&text), 2 * samples(&full()));
+        assert_eq!(text.matches("# EOF").count(), 1);
+        assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
     fn every_metric_is_documented_and_every_documented_metric_exists() {
-        let text = full();
+        let (jobs, usage) = (vec![("t".into(), "running", 1)], vec![("t".into(), 1.5, 2, 3)]);
+        let server = ServerNumbers { jobs, usage, ..ServerNumbers::default() };
+        let text = join([full(), render_server(&server)]);
         let said: BTreeSet<&str> = text.lines().filter_map(|l| l.strip_prefix("# TYPE ")?.split(' ').next()).collect();
         let docs = include_str!("../../../docs/metrics.md");
         let documented: BTreeSet<&str> = docs

@@ -89,7 +89,11 @@ impl From<Error> for Fault {
             ErrorKind::Superseded => FaultKind::Conflict,
             ErrorKind::Plugin | ErrorKind::Job | ErrorKind::State | ErrorKind::Differs => FaultKind::Refused,
         };
-        Self { kind, message: error.chain(), help: error.remedy().map(str::to_owned), details: None }
+        // A message is one clause in one line; what a plugin has said may be more.
+        let chain = error.chain();
+        let (message, rest) = chain.split_once(['\n', '\r']).map_or((chain.as_str(), None), |(m, r)| (m, Some(r)));
+        let (message, details) = (message.trim_end().to_owned(), rest.map(str::to_owned));
+        Self { kind, message, help: error.remedy().map(str::to_owned), details }
     }
 }
 

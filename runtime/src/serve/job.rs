@@ -29,7 +29,7 @@ use super::upgrade::settled;
 use crate::checkpoint::{Series, Start, Store, histories, look_for};
 use crate::error::{Error, ErrorKind};
 use crate::job::{Control, Job, Outcome, RunOptions};
-use crate::metrics::JobMetrics;
+use crate::metrics::{JobMetrics, NodeMetrics};
 use crate::model::{Epoch, NodeName};
 use crate::plan::Plan;
 
@@ -129,7 +129,16 @@ pub(super) struct Samples {
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
     pub(super) at: Duration,
-    pub(super) nodes: Vec<(NodeName, u64, u64)>,
+    pub(super) nodes: Vec<Counted>,
+}
+
+/// What a node had counted.
+#[derive(Clone, Debug)]
+pub(super) struct Counted {
+    pub(super) node: NodeName,
+    pub(super) read: u64,
+    pub(super) written: u64,
+    pub(super) waited_micros: u64,
 }
 
 impl JobHandle {
@@ -167,6 +176,23 @@ impl JobHandle {
     /// Whether something of it runs, or waits to.
     pub(super) fn is_active(&self) -> bool {
         self.state().run.as_ref().is_some_and(|run| !*run.ended.borrow())
+    }
+
+    /// Its state in the newest complete checkpoint of its run, in bytes.
+    pub(super) fn state_bytes(&self) -> u64 {
+        let run = self.state().run.clone();
+        run.map_or(0, |run| run.metrics.nodes().map(|(node, _)| run.metrics.checkpoint.state_bytes_of(node)).sum())
+    }
+
+    /// Notes why it does not run.
+    pub(super) fn note(&self, fault: Fault) {
+        self.state().fault = Some(fault);
+    }
+
+    /// Whether its subtasks count: it is to run, and has not finished.
+    pub(super) fn is_counted(&self) -> bool {
+        let state = self.state();
+        state.record.want == Want::Run && state.phase != Phase::Finished
     }
 
     /// Changes what it is to be: durable when it returns. Whoever calls it holds `changing`.
@@ -207,8 +233,13 @@ impl JobHandle {
     pub(super) fn sample(&self, now: Duration) {
         let mut state = self.state();
         let Some(run) = &state.run else { return };
-        let nodes = run.metrics.nodes();
-        let nodes = nodes.map(|(n, m)| (n.clone(), m.records_in.load(Relaxed), m.records_out.load(Relaxed))).collect();
+        let counted = |(node, metrics): (&NodeName, &NodeMetrics)| Counted {
+            node: node.clone(),
+            read: metrics.records_in.load(Relaxed),
+            written: metrics.records_out.load(Relaxed),
+            waited_micros: metrics.waited_micros.load(Relaxed),
+        };
+        let nodes = run.metrics.nodes().map(counted).collect();
         let sample = Sample { at: now, nodes };
         state.samples.before = state.samples.last.replace(sample);
     }

@@ -201,7 +201,7 @@ impl Server {
     /// Whether a tenant may have so many subtasks in one job.
     fn check_subtasks(&self, tenant: &Tenant, name: &str, subtasks: u64) -> Result<(), Fault> {
         let others = tenant.jobs();
-        let others = others.iter().filter(|job| job.name != name && job.record().want == Want::Run);
+        let others = others.iter().filter(|job| job.name != name && job.is_counted());
         let all = others.map(|job| job.state().subtasks).sum::<u64>().saturating_add(subtasks);
         Ok(QuotaRefusal::check(&tenant.name, "subtasks", all, tenant.record().quotas.subtasks.into())?)
     }

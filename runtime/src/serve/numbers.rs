@@ -22,10 +22,12 @@ impl Server {
         let tenants = self.tenants();
         let mine = || tenants.iter().filter(|tenant| only.is_none_or(|only| tenant.name == only));
         let mut texts = Vec::new();
-        let mut numbers = ServerNumbers::default();
-        numbers.tenants = mine().count() as u64;
-        numbers.instances = self.host().instances().into();
+        let (count, instances) = (mine().count() as u64, self.host().instances().into());
+        let mut numbers = ServerNumbers { tenants: count, instances, ..ServerNumbers::default() };
         for tenant in mine() {
+            let usage = tenant.account.usage();
+            let name = tenant.name.clone();
+            numbers.usage.push((name, usage.cpu.as_secs_f64(), usage.memory_bytes, usage.store_bytes));
             let jobs = tenant.jobs();
             for (phase, name) in PHASES {
                 let count = jobs.iter().filter(|job| job.phase() == phase).count() as u64;

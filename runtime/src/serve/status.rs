@@ -271,10 +271,10 @@ fn graph(plan: &Plan, state: &super::job::State) -> (Vec<NodeView>, Vec<EdgeView
             digest: state.record.digests.get(node.name.as_str()).cloned(),
             records_in: count(|m| m.records_in.load(Relaxed)),
             records_out: count(|m| m.records_out.load(Relaxed)),
-            in_per_second: rates.map(|(read, _)| read),
-            out_per_second: rates.map(|(_, written)| written),
+            in_per_second: rates.as_ref().map(|rates| rates.read),
+            out_per_second: rates.as_ref().map(|rates| rates.written),
             watermark: metrics.as_deref().and_then(crate::metrics::NodeMetrics::watermark),
-            backpressure: None,
+            backpressure: rates.as_ref().map(|rates| (rates.waited / f64::from(node.parallelism)).clamp(0.0, 1.0)),
         }
     };
     let edge = |edge: &crate::plan::Edge| EdgeView {
@@ -285,14 +285,25 @@ fn graph(plan: &Plan, state: &super::job::State) -> (Vec<NodeView>, Vec<EdgeView
     (plan.nodes.iter().map(node).collect(), plan.edges.iter().map(edge).collect())
 }
 
-/// Records in and out of a node, a second, between the last two samples.
-fn rates(samples: &Samples, node: &str) -> Option<(f64, f64)> {
+/// What a node did between the last two samples.
+struct Rates {
+    /// Records in, a second.
+    read: f64,
+    /// Records out, a second.
+    written: f64,
+    /// How long its subtasks waited for their readers, all together, for each second.
+    waited: f64,
+}
+
+fn rates(samples: &Samples, node: &str) -> Option<Rates> {
     let (before, last) = (samples.before.as_ref()?, samples.last.as_ref()?);
-    let of = |sample: &super::job::Sample| {
-        sample.nodes.iter().find(|(name, ..)| name.as_str() == node).map(|(_, read, written)| (*read, *written))
-    };
+    let of = |sample: &super::job::Sample| sample.nodes.iter().find(|counted| counted.node.as_str() == node).cloned();
     let (from, to) = (of(before)?, of(last)?);
     let seconds = last.at.saturating_sub(before.at).as_secs_f64();
-    let rate = |from: u64, to: u64| (to.saturating_sub(from)) as f64 / seconds;
-    (seconds > 0.0).then(|| (rate(from.0, to.0), rate(from.1, to.1)))
+    let rate = |from: u64, to: u64| to.saturating_sub(from) as f64 / seconds;
+    (seconds > 0.0).then(|| Rates {
+        read: rate(from.read, to.read),
+        written: rate(from.written, to.written),
+        waited: rate(from.waited_micros, to.waited_micros) / 1e6,
+    })
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::desired::Want;
 use super::fault::{Fault, FaultKind};
 use super::tenant::Tenant;
 use super::{Caller, Inner, Server};
@@ -186,7 +185,7 @@ impl Tenant {
     pub fn view(&self) -> TenantView {
         let record = self.record();
         let jobs = self.jobs();
-        let wanted: Vec<_> = jobs.iter().filter(|job| job.record().want == Want::Run).collect();
+        let wanted: Vec<_> = jobs.iter().filter(|job| job.is_counted()).collect();
         TenantView {
             name: self.name.clone(),
             created_at: record.created_at,

@@ -134,6 +134,9 @@ pub fn admit(tenant: &str, record: &TenantRecord, spec: &PipelineSpec) -> Vec<Di
 
 /// Why a path cannot be one below a tenant's directory.
 fn path_fault(path: &Path) -> Option<&'static str> {
+    if path.as_os_str().as_encoded_bytes().iter().any(u8::is_ascii_control) {
+        return Some("has a control character");
+    }
     let mut fault = None;
     for part in path.components() {
         match part {
@@ -170,7 +173,11 @@ mod tests {
 
     fn refusals(record: &TenantRecord, text: &str) -> Vec<String> {
         let text = format!("name = \"t\"\n{text}");
-        let spec = crate::plan::parse(&text, Path::new("dir/pipeline.toml")).unwrap_or_else(|e| panic!("{e}"));
+        // Some of it is refused to everybody.
+        let spec = match crate::plan::parse(&text, Path::new("dir/pipeline.toml")) {
+            Ok(spec) => spec,
+            Err(found) => return vec![found.summary()],
+        };
         admit("acme", record, &spec).iter().map(|found| format!("{}: {}", found.line, found.message)).collect()
     }
 
@@ -219,6 +226,7 @@ mod tests {
             ("../other/a", false),
             ("a/../../other", false),
             ("a/..", false),
+            ("a\\u0000b", false),
         ] {
             let source = format!("[source.s]\nconnector = \"file\"\npath = \"{path}\"\nformat = \"lines\"\n");
             assert_eq!(refusals(&record, &format!("{source}{BLACKHOLE}")).is_empty(), fine, "source {path}");

@@ -1,7 +1,7 @@
 //! Hot upgrade of an operator: under load, record by record; given up beside the stream; taken back after the swap.
 //!
-//! Input is fed while the upgrade is made, so that there are calls between any two of its steps. What came out is checked for each record
-//! and key; which version said it is in the record.
+//! Input is fed while the upgrade is made, so that there are calls between any two of its steps. What came out is
+//! checked for each record and key; which version said it is in the record.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -173,7 +173,8 @@ async fn a_version_that_fails_after_the_swap_is_taken_back_and_refused_in_the_lo
     // The refusal stands before the claim of the restart.
     let kinds: Vec<_> = history(&pipeline.store(), "t").await.unwrap().into_iter().map(|entry| entry.kind).collect();
     let at = kinds.iter().position(|kind| matches!(kind, EntryKind::Refused { .. })).unwrap();
-    under_load(&pipeline, &mut fed, running.until_at_least(6, "checkpoints", |m| &m.checkpoints)).await;
+    let more = running.metrics.checkpoints.load(Relaxed) + 2;
+    under_load(&pipeline, &mut fed, running.until_at_least(more, "checkpoints", |m| &m.checkpoints)).await;
     let kinds: Vec<_> = history(&pipeline.store(), "t").await.unwrap().into_iter().map(|entry| entry.kind).collect();
     assert!(matches!(kinds[at + 1], EntryKind::Claim { .. }), "{kinds:?}");
     check(&pipeline, running, fed).await;
@@ -392,7 +393,8 @@ async fn a_node_that_may_send_requests_is_not_upgraded_while_it_runs() {
     check(&pipeline, running, fed).await;
 }
 
-/// The state is large, its snapshots take many steps, and the store fails now and then: also at the barrier of the swap.
+/// The state is large, its snapshots take many steps, and the store fails now and then: also at the barrier of the
+/// swap.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn upgrades_of_large_state_hold_when_snapshots_are_long_and_fail() {
     let puts = Arc::new(AtomicU64::new(0));
