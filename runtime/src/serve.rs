@@ -30,7 +30,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use futures::StreamExt;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 pub use catalogue::{ComponentView, PluginView, Pushed};
 pub use desired::{JobRecord, Want};
@@ -51,7 +51,7 @@ use crate::tenant::{
     QuotaRefusal, RECORD_FORMAT, Role, ServerRecord, TenantGrants, TenantRecord, Token, read_record, write_record,
 };
 
-/// How many jobs are loaded and started at once.
+/// How many tenants or jobs are read from the store at once.
 const STARTS_AT_ONCE: usize = 16;
 /// How often rates are taken.
 const SAMPLE_EVERY: Duration = Duration::from_secs(2);
@@ -90,8 +90,6 @@ pub(crate) struct Inner {
     /// One change of the set of tenants and of the server's tokens at a time.
     changing: tokio::sync::Mutex<()>,
     tenants: RwLock<BTreeMap<String, Arc<Tenant>>>,
-    /// Turns at loading a job.
-    starting: Semaphore,
     /// It is about to stop.
     closing: watch::Sender<bool>,
 }
@@ -145,7 +143,6 @@ impl Server {
             record: RwLock::new((number, Arc::new(record))),
             changing: tokio::sync::Mutex::default(),
             tenants: RwLock::default(),
-            starting: Semaphore::new(STARTS_AT_ONCE),
             closing: watch::Sender::new(false),
         });
         let server = Self { inner };

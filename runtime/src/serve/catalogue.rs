@@ -279,6 +279,7 @@ impl Server {
         let examined = self.inner.examine(tenant, &bytes, signature).await?;
         let record = PluginRecord { pushed_by: caller.id.clone(), ..examined };
         let _changing = tenant.changing.lock().await;
+        tenant.check_alive()?;
         tenant.check_room(&tenant.record(), &record.digest, record.bytes)?;
         let size = record.bytes;
         tenant.store.put_plugin(bytes).await?;
@@ -338,6 +339,7 @@ impl Server {
         }
         let record = self.inner.examine(tenant, &bytes, signature).await?;
         let _changing = tenant.changing.lock().await;
+        tenant.check_alive()?;
         tenant.check_room(&tenant.record(), &record.digest, record.bytes)?;
         if !tenant.has_component(&record.digest) {
             tenant.store.put_plugin(bytes).await?;

@@ -184,6 +184,16 @@ impl JobHandle {
         run.map_or(0, |run| run.metrics.nodes().map(|(node, _)| run.metrics.checkpoint.state_bytes_of(node)).sum())
     }
 
+    /// Whether it is still there for whoever has waited for their turn.
+    pub(super) fn check_alive(&self, tenant: &Tenant) -> Result<(), Fault> {
+        tenant.check_alive()?;
+        if !self.record().deleting {
+            return Ok(());
+        }
+        Err(Fault::new(FaultKind::Conflict, format!("job {:?} is being deleted", self.name))
+            .help("deploy it again when it is gone"))
+    }
+
     /// Notes why it does not run.
     pub(super) fn note(&self, fault: Fault) {
         self.state().fault = Some(fault);
@@ -347,7 +357,7 @@ async fn run_once(
     let loaded = match loaded {
         Some(loaded) => loaded,
         None => {
-            let _turn = inner.starting.acquire().await;
+            let _turn = tenant.starting.acquire().await;
             let record = settled(&tenant.store, &handle.name, &record).await?;
             load::load(inner, tenant, &record.pipeline, Code::Fixed(&record.digests)).await?
         }

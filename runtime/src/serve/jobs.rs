@@ -137,7 +137,7 @@ impl Server {
         self.check_open()?;
         check_job_name(name)?;
         let loaded = {
-            let _turn = self.inner.starting.acquire().await;
+            let _turn = tenant.starting.acquire().await;
             load::load(&self.inner, tenant, &asked.pipeline, Code::Named(&asked.plugins)).await?
         };
         if loaded.job.spec.name != name {
@@ -169,9 +169,9 @@ impl Server {
             want: Want::Run,
         };
         let changing = tenant.changing.lock().await;
-        if tenant.record().deleting {
-            return Err(Fault::not_found("tenant", &tenant.name, "weir tenant list"));
-        }
+        tenant.check_alive()?;
+        // Grants may have been taken away while it was loaded.
+        load::read(&tenant.name, &tenant.record(), &record.pipeline)?;
         let jobs = tenant.jobs();
         if jobs.iter().any(|job| job.name == name) {
             return Err(Fault::changed(&format!("job {name:?}")));
@@ -186,13 +186,14 @@ impl Server {
         let number = record.write(&series, 0).await?;
         let handle = JobHandle::new(&tenant.name, name, series, number, record);
         handle.state().subtasks = loaded.subtasks;
+        // Whoever finds it from now on waits until it has been started.
+        let _changing = handle.changing.lock().await;
         {
             let mut plugins = tenant.plugins();
             plugins.fresh.retain(|digest| !loaded.digests.values().any(|used| used == digest));
         }
         tenant.jobs_mut().insert(name.to_owned(), Arc::clone(&handle));
         drop(changing);
-        let _changing = handle.changing.lock().await;
         tracing::info!(tenant = tenant.name, job = name, by = caller.id, "job created");
         job::start(&self.inner, tenant, &handle, Some(loaded));
         Ok(deployed)
@@ -216,10 +217,8 @@ impl Server {
     ) -> Result<Deployed, Fault> {
         let _changing = handle.changing.lock().await;
         let before = handle.record();
-        if before.deleting {
-            return Err(Fault::new(FaultKind::Conflict, format!("job {:?} is being deleted", handle.name))
-                .help("deploy it again when it is gone"));
-        }
+        handle.check_alive(tenant)?;
+        load::read(&tenant.name, &tenant.record(), &asked.pipeline)?;
         let mut deployed = Deployed {
             job: handle.name.clone(),
             outcome: "unchanged".into(),
@@ -327,6 +326,7 @@ impl Server {
             self.check_savepoints(tenant, name).await?;
         }
         let _changing = handle.changing.lock().await;
+        handle.check_alive(tenant)?;
         let record = handle.record();
         if record.want != Want::Stop {
             let now = self.inner.clock.now();
@@ -371,6 +371,7 @@ impl Server {
         self.check_open()?;
         let handle = tenant.job(name)?;
         let _changing = handle.changing.lock().await;
+        handle.check_alive(tenant)?;
         let before = handle.record();
         let is_plain = asked.from.is_none() && !asked.fresh && asked.drop_state.is_empty();
         if handle.is_active() && handle.phase() != Phase::Waiting {
@@ -467,6 +468,7 @@ impl Server {
         let handle = tenant.job(name)?;
         {
             let _changing = handle.changing.lock().await;
+            handle.check_alive(tenant)?;
             if handle.is_active() {
                 let message = format!("job {name:?} is {}", handle.phase());
                 return Err(Fault::new(FaultKind::Conflict, message).help("stop it first: `weir stop`"));
@@ -493,6 +495,7 @@ impl Server {
         handle.series.delete().await?;
         tenant.jobs_mut().remove(&handle.name);
         Journal::of_process().forget(&tenant.name, &handle.name);
+        self.inner.host.forget_metrics_of(&tenant.name, &handle.name);
         Ok(())
     }
 

@@ -15,6 +15,8 @@ use crate::checkpoint::{Series, Store};
 use crate::plugin::{Plugin, PluginError, PluginHost};
 use crate::tenant::{PluginRecord, Quotas, TenantRecord, read_record, write_record};
 
+/// How many jobs of a tenant are loaded at once.
+const STARTS_AT_ONCE: usize = 4;
 /// How many plugins a tenant may send at once: they are in memory meanwhile.
 const UPLOADS_AT_ONCE: usize = 2;
 /// How many logs a tenant may follow.
@@ -35,6 +37,8 @@ pub struct Tenant {
     pub(super) changing: tokio::sync::Mutex<()>,
     jobs: Mutex<BTreeMap<String, Arc<JobHandle>>>,
     pub(super) plugins: Mutex<Plugins>,
+    /// Turns at loading a job.
+    pub(super) starting: Semaphore,
     /// Turns at sending a plugin.
     pub uploads: Semaphore,
     /// Turns at following a log.
@@ -65,6 +69,7 @@ impl Tenant {
             changing: tokio::sync::Mutex::default(),
             jobs: Mutex::default(),
             plugins: Mutex::default(),
+            starting: Semaphore::new(STARTS_AT_ONCE),
             uploads: Semaphore::new(UPLOADS_AT_ONCE),
             followers: Arc::new(Semaphore::new(FOLLOWERS_MAX)),
         }
@@ -103,6 +108,14 @@ impl Tenant {
         let record = Arc::new(record);
         *self.record.write().unwrap_or_else(PoisonError::into_inner) = (written.number, Arc::clone(&record));
         Ok(record)
+    }
+
+    /// Whether it is still there for whoever has waited for their turn.
+    pub(super) fn check_alive(&self) -> Result<(), Fault> {
+        if self.record().deleting {
+            return Err(Fault::not_found("tenant", &self.name, "weir tenant list"));
+        }
+        Ok(())
     }
 
     /// Deletes its record.

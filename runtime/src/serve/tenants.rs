@@ -6,7 +6,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::desired::Want;
 use super::fault::{Fault, FaultKind};
+use super::job::Phase;
 use super::tenant::Tenant;
 use super::{Caller, Inner, Server};
 use crate::account::AccountUsage;
@@ -288,7 +290,8 @@ impl Server {
             job.tell_to_stop();
             job.ended().await;
         }
-        let _changing = self.inner.changing.lock().await;
+        let _all = self.inner.changing.lock().await;
+        let _changing = tenant.changing.lock().await;
         // Its record goes last: until then a server that is restarted goes on with this.
         tenant.store.purge_tenant().await?;
         tenant.forget().await?;
@@ -357,7 +360,8 @@ impl Server {
             let Ok(spec) = crate::plan::parse(&text, std::path::Path::new("pipeline.toml")) else { continue };
             let found = crate::tenant::admit(&tenant.name, record, &spec);
             let Err(refused) = Diagnostics::collect(&spec.text, found) else { continue };
-            if job.is_active() {
+            // Also one that is about to start.
+            if job.record().want == Want::Run && job.phase() != Phase::Finished {
                 tracing::warn!(tenant = tenant.name, job = job.name, "it is stopped: {}", refused.summary());
                 if let Err(fault) = self.stop(tenant, caller, &job.name, super::StopRequest::default()).await {
                     tracing::error!(tenant = tenant.name, job = job.name, "it cannot be stopped: {}", fault.message);

@@ -131,6 +131,7 @@ impl Server {
         asked: &UpgradeAsked,
     ) -> Result<(Upgrade, Upgrading), Fault> {
         let _changing = handle.changing.lock().await;
+        handle.check_alive(tenant)?;
         // Before anything is written: one that does not run is deployed.
         handle.control()?;
         let record = handle.record();
