@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::fs;
+use std::io::Write as _;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -72,7 +73,9 @@ fn until_all_counted(dir: &TempDir, records: usize) {
     for tenant in 0..TENANTS {
         for job in 0..JOBS_EACH {
             let out = dir.path().join(format!("dense-{tenant}/out-job-{job}"));
-            until("what came is counted", || (weir_tests::lines(&out).len() >= records).then_some(()));
+            until(&format!("what came is counted in {}", out.display()), || {
+                (weir_tests::lines(&out).len() >= records).then_some(())
+            });
             let counts: Vec<_> = weir_tests::json_lines(&out).iter().map(|line| line["count"].as_u64()).collect();
             assert!(counts.iter().copied().eq((1..=records as u64).map(Some)), "{}: {counts:?}", out.display());
         }
@@ -132,8 +135,9 @@ fn two_hundred_jobs_of_four_tenants_run_idle_in_one_server_and_the_next_one_has_
     // Each still does what it is there for, once something comes.
     for tenant in 0..TENANTS {
         let path = dir.path().join(format!("dense-{tenant}/lines"));
-        let grown = fs::read_to_string(&path).unwrap() + "{\"key\":\"a\"}\n";
-        fs::write(&path, grown).unwrap();
+        // Grown, and at no time shorter.
+        let mut file = fs::OpenOptions::new().append(true).open(path).unwrap();
+        file.write_all(b"{\"key\":\"a\"}\n").unwrap();
     }
     until_all_counted(&dir, 2);
     assert_eq!(server.stop(), 0);

@@ -200,12 +200,6 @@ fn narrowed(server: &Server, pipeline: &str, stateful: bool) -> Value {
     ] {
         schemas[schema]["properties"][property] = often(values);
     }
-    // As long as the document leaves it out (see KNOWN), or nothing could be held against it.
-    let text = |null: bool| if null { json!({ "type": ["string", "null"] }) } else { json!({ "type": "string" }) };
-    let detail = json!({ "type": "object", "additionalProperties": false, "required": ["kind", "message"], "properties":
-        { "kind": text(false), "message": text(false), "help": text(true), "details": text(true) } });
-    let body = json!({ "type": "object", "required": ["error"], "properties": { "error": detail } });
-    schemas.entry("ErrorBody").or_insert(body);
     document
 }
 

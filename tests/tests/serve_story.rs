@@ -327,8 +327,7 @@ fn two_tenants_work_through_kills_stops_upgrades_and_mistakes_and_their_output_i
     place.deploy(&beta, &totals(Some(1_000), "versioned@4.0.0"), &["--no-wait"]);
     until("the job that cannot be restored says so", || {
         let seen = place.server.with(&beta).job("beta", "totals");
-        let message = seen["error"]["message"].as_str()?.to_owned();
-        message.contains("this is not its state").then_some(())
+        seen["error"].to_string().contains("this is not its state").then_some(())
     });
     place.kill();
     place.deploy(&beta, &totals(Some(1_000), "versioned@6.0.0"), &[]);
@@ -338,7 +337,7 @@ fn two_tenants_work_through_kills_stops_upgrades_and_mistakes_and_their_output_i
     place.deploy(&alpha, &mended("panic"), &["--no-wait"]);
     until("the job that fails says so", || {
         let seen = place.server.with(&alpha).job("alpha", "mended");
-        seen["error"]["message"].as_str()?.contains("told to panic").then_some(())
+        seen["error"].to_string().contains("told to panic").then_some(())
     });
     place.deploy(&alpha, &mended(""), &["--no-wait"]);
     place.server.with(&alpha).until_job("alpha", "mended", "finished");
