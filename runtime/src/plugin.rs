@@ -178,8 +178,8 @@ pub trait Operator: Send {
     /// Goes on from a cut: called on a fresh instance, before `restore`.
     fn resume_from(&mut self, _cut: HostCut) {}
 
-    /// What it asks for is done in the world outside from now on: a request that it sends is sent. Before, in `open` and
-    /// `restore`, and of whoever does it over or tries it out, it is not.
+    /// What it asks for is done in the world outside from now on: a request that it sends is sent. Before, in `open`
+    /// and `restore`, and of whoever does it over or tries it out, it is not.
     fn go_live(&mut self) {}
 
     /// Its memory in bytes, which never shrinks in a component; 0 where nobody knows.
