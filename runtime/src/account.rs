@@ -1,36 +1,39 @@
 //! Accounts: who shares this process, and what each of them may use.
 //!
-//! The host of plugins knows nothing of tenants. It knows accounts: names with numbers. What works under an account is charged to it: time,
-//! linear memory, instances, output, log lines. What nobody put under an account is nobody's: it is neither limited nor made to wait.
+//! The host of plugins knows nothing of tenants. It knows accounts: names with numbers. What works under an account is
+//! charged to it: time, linear memory, instances, output, log lines. What nobody put under an account is nobody's: it
+//! is neither limited nor made to wait.
 //!
-//! *CPU time* is shared by turns. [`Account::run`] wraps a future: whenever the future is polled it holds one of as many slots as there are
-//! cores, so that guests and what the host does for them between their calls (parsing, hashing, packing) are one and the same to whoever
-//! shares out (`slots.rs`, `stride.rs`). A guest stops at each tick, a source after each batch: there the slot goes to who has
-//! used less for its weight. A slot is never held over a wait, so there is nothing to deadlock on. What runs elsewhere, on another thread or in another
-//! process, is [charged](Account::charge) when it is over.
+//! *CPU time* is shared by turns. [`Account::run`] wraps a future: whenever the future is polled it holds one of as
+//! many slots as there are cores, so that guests and what the host does for them between their calls (parsing, hashing,
+//! packing) are one and the same to whoever shares out (`slots.rs`, `stride.rs`). A guest stops at each tick, a source
+//! after each batch: there the slot goes to who has used less for its weight. A slot is never held over a wait, so
+//! there is nothing to deadlock on. What runs elsewhere, on another thread or in another process, is
+//! [charged](Account::charge) when it is over.
 //!
 //! A future that is polled under an account and polls another under one is charged as a whole to the outer one.
 
 mod memory;
+mod place;
 mod rate;
 mod slots;
 mod stride;
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 pub(crate) use self::memory::InstanceMemory;
 use self::memory::Pool;
+pub(crate) use self::place::{Place, goes_on};
+pub use self::place::{breathe, yield_now};
 pub(crate) use self::rate::Rate;
-use self::slots::{Seat, Slots, Turn};
-use self::stride::{AccountId, Rules, SLICE, WEIGHT_MAX};
+use self::slots::{Slots, Turn};
+use self::stride::{AccountId, Rules, WEIGHT_MAX};
 use crate::clock::Clock;
 use crate::model::bytes;
 
@@ -42,16 +45,18 @@ const CORES_MIN: f64 = 0.001;
 pub struct AccountLimits {
     /// Its share of the CPU, and of memory under pressure, beside those of others: 1 to 10,000. Default 100.
     pub weight: u32,
-    /// The most CPU time, in cores: 0.5 is half of one. It may be exceeded for a tenth of a second, which is then paid back. Default: no ceiling.
+    /// The most CPU time, in cores: 0.5 is half of one. It may be exceeded for a tenth of a second, which is then paid
+    /// back. Default: no ceiling.
     pub cpu_cores: Option<f64>,
     /// Linear memory of all its instances together, in bytes. Default: no limit.
     pub memory_bytes: Option<u64>,
     /// How many instances it may have at once. Default: no limit.
     pub instances: Option<u32>,
-    /// How many bytes its operators may emit a second, all together. Beyond that their next call waits. Default: no limit.
-    pub output_bytes_per_second: Option<u64>,
-    /// How many requests it may send to object stores a second, over all stores that were opened under it. Beyond that they wait. Default: no
+    /// How many bytes its operators may emit a second, all together. Beyond that their next call waits. Default: no
     /// limit.
+    pub output_bytes_per_second: Option<u64>,
+    /// How many requests it may send to object stores a second, over all stores that were opened under it. Beyond that
+    /// they wait. Default: no limit.
     pub store_requests_per_second: Option<u32>,
     /// How many bytes it may write to and read from them a second. Default: no limit.
     pub store_bytes_per_second: Option<u64>,
@@ -290,8 +295,8 @@ impl Account {
         self.0.limits.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Changes what it may use, from now on. Numbers out of range are taken as the nearest in range. What it has already is not
-    /// taken away: less memory or fewer instances are felt by the next that asks.
+    /// Changes what it may use, from now on. Numbers out of range are taken as the nearest in range. What it has
+    /// already is not taken away: less memory or fewer instances are felt by the next that asks.
     pub fn set_limits(&self, limits: AccountLimits) {
         let inner = &*self.0;
         let mut held = inner.limits.lock().unwrap_or_else(PoisonError::into_inner);
@@ -331,11 +336,11 @@ impl Account {
 
     /// The account under which the task that is being polled runs, if one.
     pub fn current() -> Option<Self> {
-        CURRENT.with_borrow(|current| current.as_ref().map(|current| current.account.clone()))
+        place::current()
     }
 
-    /// Does `work` under this account: it is polled only while it holds a slot, and what it takes is charged. Everything that a job does
-    /// belongs in one; tasks that it spawns do not follow by themselves.
+    /// Does `work` under this account: it is polled only while it holds a slot, and what it takes is charged.
+    /// Everything that a job does belongs in one; tasks that it spawns do not follow by themselves.
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         let mut place = Place::new(Some(self));
@@ -465,121 +470,6 @@ impl CompilingTurn {
     /// It has taken so long on a core.
     pub(crate) fn end(mut self, used: Duration) {
         self.0.used = used;
-    }
-}
-
-/// What is being polled on this thread.
-struct Current {
-    account: Account,
-    /// When the poll began.
-    began: Duration,
-    /// How long it has waited for slots, over all polls.
-    waited: Duration,
-    /// It wants to go on as soon as others have had the thread.
-    goes_on: bool,
-}
-
-thread_local! {
-    static CURRENT: RefCell<Option<Current>> = const { RefCell::new(None) };
-}
-
-/// Takes the note of what is being polled away again, also when that panics.
-struct Entered;
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        CURRENT.take();
-    }
-}
-
-/// Something that is polled under an account, or as it is without one.
-pub(crate) struct Place<'a> {
-    account: Option<&'a Account>,
-    seat: Seat,
-    waited: Duration,
-}
-
-impl<'a> Place<'a> {
-    /// Of work that has not begun.
-    pub(crate) fn new(account: Option<&'a Account>) -> Self {
-        Self { account: account.filter(|account| !account.0.is_free), seat: Seat::Out, waited: Duration::ZERO }
-    }
-
-    /// How long it has waited for slots, or whoever polls it.
-    pub(crate) fn waited(&self) -> Duration {
-        let waiting = match (&self.seat, self.account) {
-            (Seat::Waiting { since, .. }, Some(account)) => account.0.shared.cpu.now().saturating_sub(*since),
-            _ => Duration::ZERO,
-        };
-        let outer = CURRENT.with_borrow(|current| current.as_ref().map_or(Duration::ZERO, |current| current.waited));
-        self.waited + waiting + outer
-    }
-
-    /// Polls `work` with a slot.
-    pub(crate) fn poll<F: Future>(&mut self, context: &mut Context<'_>, work: Pin<&mut F>) -> Poll<F::Output> {
-        let Some(account) = self.account else { return work.poll(context) };
-        if CURRENT.with_borrow(Option::is_some) {
-            return work.poll(context);
-        }
-        let slots = &account.0.shared.cpu;
-        let Poll::Ready(waited) = slots.poll_enter(account.key(), &mut self.seat, context) else {
-            return Poll::Pending;
-        };
-        if !waited.is_zero() {
-            self.waited += waited;
-            account.0.waited_nanos.fetch_add(nanos(waited), Ordering::Relaxed);
-        }
-        let began = slots.now();
-        let current = Current { account: account.clone(), began, waited: self.waited, goes_on: false };
-        CURRENT.set(Some(current));
-        let entered = Entered;
-        let polled = work.poll(context);
-        let goes_on = CURRENT.with_borrow(|current| current.as_ref().is_some_and(|current| current.goes_on));
-        drop(entered);
-        let used = slots.now().saturating_sub(began);
-        account.add_cpu(used);
-        if polled.is_pending() && goes_on {
-            slots.again(account.key(), &mut self.seat, used, context);
-        } else {
-            slots.leave(account.key(), &mut self.seat, used);
-        }
-        polled
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        if let Some(account) = self.account {
-            account.0.shared.cpu.leave(account.key(), &mut self.seat, Duration::ZERO);
-        }
-    }
-}
-
-/// Says that the task that is being polled is about to yield and wants to go on.
-pub(crate) fn goes_on() {
-    CURRENT.with_borrow_mut(|current| {
-        if let Some(current) = current {
-            current.goes_on = true;
-        }
-    });
-}
-
-/// Lets other tasks have the thread, and others the slot if they are before this one.
-pub async fn yield_now() {
-    goes_on();
-    tokio::task::yield_now().await;
-}
-
-/// Lets others have the slot if somebody waits and this task has had it for a slice: for loops that never wait for anything.
-pub async fn breathe() {
-    let is_over = CURRENT.with_borrow(|current| {
-        current.as_ref().is_some_and(|Current { account, began, .. }| {
-            let slots = &account.0.shared.cpu;
-            (account.key().1 || slots.is_contended()) && slots.now().saturating_sub(*began) >= SLICE
-        })
-    });
-    if is_over {
-        yield_now().await;
     }
 }
 

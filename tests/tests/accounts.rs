@@ -174,7 +174,8 @@ fn generating(sources: usize, records: Option<u64>) -> Pipeline {
     let records = records.map_or(String::new(), |records| format!("records = {records}\n"));
     for n in 0..sources {
         text += &format!(
-            "[source.s{n}]\nconnector = \"generator\"\n{records}[sink.o{n}]\nconnector = \"blackhole\"\ninputs = [\"s{n}\"]\n"
+            "[source.s{n}]\nconnector = \"generator\"\n{records}[sink.o{n}]\n\
+             connector = \"blackhole\"\ninputs = [\"s{n}\"]\n"
         );
     }
     Pipeline::new(text, [])
@@ -238,7 +239,8 @@ async fn measure_what_an_account_costs_a_call() {
     }
     let [free, within, each, ceiling] = best;
     println!(
-        "ns a call: without an account {free:.0}, in a task of one {within:.0}, each by itself {each:.0}, with a ceiling {ceiling:.0}"
+        "ns a call: without an account {free:.0}, in a task of one {within:.0}, each by itself {each:.0}, with a \
+         ceiling {ceiling:.0}"
     );
 }
 

@@ -1,9 +1,9 @@
 //! Linear memory of all instances: counted by account and for the process.
 //!
-//! An account that is over its own limit is refused what it asks for. When the *process* comes near its ceiling, somebody has to
-//! go, and it is never whoever asks last by accident: of the accounts that have more than their fair share of the ceiling the one that is most above it
-//! loses its heaviest instance. That instance is told why, at its next tick or call, and its memory goes back then. At the
-//! ceiling itself nothing grows.
+//! An account that is over its own limit is refused what it asks for. When the *process* comes near its ceiling,
+//! somebody has to go, and it is never whoever asks last by accident: of the accounts that have more than their fair
+//! share of the ceiling the one that is most above it loses its heaviest instance. That instance is told why, at its
+//! next tick or call, and its memory goes back then. At the ceiling itself nothing grows.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -88,8 +88,8 @@ impl Part {
     }
 }
 
-/// Who has to go: the heaviest instance of the account that is most above its share of the ceiling, and that share. None if no
-/// account is.
+/// Who has to go: the heaviest instance of the account that is most above its share of the ceiling, and that share.
+/// None if no account is.
 fn heaviest(all: &[Part], ceiling: u64) -> Option<(u64, u64)> {
     let mut accounts: BTreeMap<AccountId, (u64, u64)> = BTreeMap::new();
     for part in all.iter().filter(|part| !part.doomed) {

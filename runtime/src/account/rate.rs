@@ -1,7 +1,7 @@
 //! So much a second: what was taken too much is waited for.
 //!
-//! A bucket that fills at a rate, holds what flows in during one second, and may go below zero: a call's output is known when the call is
-//! over, and is not cut in two.
+//! A bucket that fills at a rate, holds what flows in during one second, and may go below zero: a call's output is
+//! known when the call is over, and is not cut in two.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -56,7 +56,8 @@ impl Rate {
         }
     }
 
-    /// Takes `n`. Says how long to wait for what was taken before: whoever waits as long as it is told comes in its order.
+    /// Takes `n`. Says how long to wait for what was taken before: whoever waits as long as it is told comes in its
+    /// order.
     pub(crate) fn reserve(&self, n: u64, now: Duration) -> Duration {
         let mut bucket = self.lock();
         let Some(bucket) = &mut *bucket else { return Duration::ZERO };

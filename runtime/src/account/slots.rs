@@ -1,8 +1,8 @@
 //! Slots: as many as may work at once, handed out by `stride.rs`.
 //!
-//! A future that runs under an account has a slot while it is polled, and gives it back when it waits for something. Where
-//! nobody waits for a slot, taking one and giving it back are one atomic operation each, and the decision is not asked:
-//! capacity that nobody else wanted is not counted against anybody.
+//! A future that runs under an account has a slot while it is polled, and gives it back when it waits for something.
+//! Where nobody waits for a slot, taking one and giving it back are one atomic operation each, and the decision is not
+//! asked: capacity that nobody else wanted is not counted against anybody.
 //!
 //! ```text
 //!            ┌────────────────── goes on, and nobody is before it ─────────────────┐
@@ -11,8 +11,8 @@
 //!  └───── nobody waits, one is free ──►┘   └─► yields and wants to go on ──────────┴─► Waiting
 //! ```
 //!
-//! A slot that was granted and is not taken up in [`STALE`] goes to the next: whoever it was for is not being polled, and must not
-//! keep others from working.
+//! A slot that was granted and is not taken up in [`STALE`] goes to the next: whoever it was for is not being polled,
+//! and must not keep others from working.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -97,8 +97,8 @@ impl Slots {
         self.book().stride.charge(account, used, self.now());
     }
 
-    /// Takes a slot, or waits for one. `always`: the account has rules that are to be asked also when nobody waits. Says how long it
-    /// has waited.
+    /// Takes a slot, or waits for one. `always`: the account has rules that are to be asked also when nobody waits.
+    /// Says how long it has waited.
     pub(super) fn poll_enter(
         &self,
         (account, always): (AccountId, bool),
@@ -203,8 +203,8 @@ impl Slots {
         }
     }
 
-    /// Whoever has a slot has used it for so long, lets others have its thread, and wants to go on: keeps the slot if nobody is before
-    /// it, and else waits. It is being woken already.
+    /// Whoever has a slot has used it for so long, lets others have its thread, and wants to go on: keeps the slot if
+    /// nobody is before it, and else waits. It is being woken already.
     pub(super) fn again(
         &self,
         (account, always): (AccountId, bool),

@@ -1,16 +1,18 @@
 //! Whose turn is it? The decision, without clock, lock or task.
 //!
-//! Stride scheduling over time that was used: each account has a *pass*, which moves on by what it uses, divided by its weight; whoever
-//! waits with the lowest pass is next. What a turn will use is not known when it begins, so a slice is charged at once and put right at
-//! the end of the turn. Three rules keep the past from mattering:
+//! Stride scheduling over time that was used: each account has a *pass*, which moves on by what it uses, divided by its
+//! weight; whoever waits with the lowest pass is next. What a turn will use is not known when it begins, so a slice is
+//! charged at once and put right at the end of the turn. Three rules keep the past from mattering:
 //!
-//! - An account that comes back from doing nothing starts at the virtual time, which is the pass of whoever had the last turn: no
-//!   credit for having been idle.
-//! - One that has something to do, but cannot use all that it may, is at most [`LEAD`] behind the virtual time: a bounded credit.
+//! - An account that comes back from doing nothing starts at the virtual time, which is the pass of whoever had the
+//!   last turn: no credit for having been idle.
+//! - One that has something to do, but cannot use all that it may, is at most [`LEAD`] behind the virtual time: a
+//!   bounded credit.
 //! - One that has used a lot at once is at most [`DEBT`] ahead of it: nobody is shut out for what it did long ago.
 //!
-//! A *ceiling* is a bucket of time that fills at so many cores. An account whose bucket is empty waits, also when nobody else wants
-//! anything. Its bucket may go below zero, since a turn is charged when it ends; what is owed is waited for.
+//! A *ceiling* is a bucket of time that fills at so many cores. An account whose bucket is empty waits, also when
+//! nobody else wants anything. Its bucket may go below zero, since a turn is charged when it ends; what is owed is
+//! waited for.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -228,7 +230,8 @@ mod tests {
         Rules { weight, ceiling: None, at_once: u32::MAX }
     }
 
-    /// Cores that hand out turns to tasks which always want one: what each account has used, and how long somebody waited at most.
+    /// Cores that hand out turns to tasks which always want one: what each account has used, and how long somebody
+    /// waited at most.
     struct World {
         stride: Stride,
         now: Duration,

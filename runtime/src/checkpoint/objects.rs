@@ -153,8 +153,8 @@ impl Store {
         Self { metrics: StoreMetrics::default(), ..self.clone() }
     }
 
-    /// The same store, whose use an account pays for, by waiting: see [`AccountLimits`](crate::account::AccountLimits). One that was opened
-    /// under an account stays under that.
+    /// The same store, whose use an account pays for, by waiting: see [`AccountLimits`](crate::account::AccountLimits).
+    /// One that was opened under an account stays under that.
     #[must_use]
     pub fn under(self, account: &Account) -> Self {
         let Self { objects, local, name, is_paid_for, .. } = self;

@@ -243,7 +243,8 @@ fn remedy(error: &OperatorError) -> Option<String> {
             Some("mend the plugin: nothing that this call emitted has gone anywhere".into())
         }
         OperatorError::Quota { account, what, .. } => Some(format!(
-            "make the plugin need less, or run less of it; whoever runs this server can raise the quota of {account}: {what}"
+            "make the plugin need less, or run fewer of it; whoever runs this server can raise the quota of \
+             {account}: {what}"
         )),
         OperatorError::Unfit(_) => {
             Some("run the pipeline as it was when the checkpoint was taken, or start anew with --fresh".into())

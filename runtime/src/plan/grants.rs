@@ -1,4 +1,5 @@
-//! What of the world outside an operator may see. Each grant makes a replay differ, so each is in the manifest, as it is written.
+//! What of the world outside an operator may see. Each grant makes a replay differ, so each is in the manifest, as it
+//! is written.
 //!
 //! A grant names a thing and never holds a secret: the value of a variable comes from whoever runs the pipeline.
 
@@ -54,7 +55,8 @@ impl HttpHost {
     pub fn parse(text: &str, private: bool) -> Result<Self, String> {
         let refuse = |what: &str| {
             format!(
-                "{what}: write a name or an address and perhaps a port, such as \"http:api.example.com\", \"http:*.example.com\" or \"http:api.example.com:8443\""
+                "{what}: write a name or an address and perhaps a port, such as \"http:api.example.com\", \
+                 \"http:*.example.com\" or \"http:api.example.com:8443\""
             )
         };
         let (is_wildcard, rest) = match text.strip_prefix("*.") {

@@ -122,7 +122,8 @@ fn wait(child: Child) -> io::Result<(ExitStatus, Duration)> {
     let mut status = 0;
     // SAFETY: every bit pattern is a value of it.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: both pointers are to values that live until the call returns. The child is waited for here and nowhere else.
+    // SAFETY: both pointers are to values that live until the call returns. The child is waited for here and nowhere
+    // else.
     while unsafe { libc::wait4(pid, &mut status, 0, &mut usage) } < 0 {
         let error = io::Error::last_os_error();
         if error.kind() != io::ErrorKind::Interrupted {

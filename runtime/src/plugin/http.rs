@@ -4,9 +4,10 @@
 //! request ─► is it one? ─► is its host granted? ─► resolve ─► is each address public? ─► connect to what was checked ─► answer, up to a size
 //! ```
 //!
-//! The address is what counts: a name that is granted and leads into the private network, by mistake or on purpose, gets no connection. The
-//! resolver of the client is the one that checks, so a name cannot mean one address when it is looked at and another when it is connected to.
-//! Proxies of the environment are not used, for the same reason. Redirections are not followed.
+//! The address is what counts: a name that is granted and leads into the private network, by mistake or on purpose,
+//! gets no connection. The resolver of the client is the one that checks, so a name cannot mean one address when it is
+//! looked at and another when it is connected to. Proxies of the environment are not used, for the same reason.
+//! Redirections are not followed.
 
 mod address;
 
@@ -148,7 +149,8 @@ impl Resolve for Resolver {
     }
 }
 
-/// The two clients of a process: one for public addresses, and one for any. Connections of one are never used by the other.
+/// The two clients of a process: one for public addresses, and one for any. Connections of one are never used by the
+/// other.
 #[derive(Debug, Default)]
 pub(super) struct Clients {
     public: OnceLock<Result<Client, String>>,

@@ -508,8 +508,8 @@ fn no_checkpoint(verb: &str) -> OperatorError {
 /// A call took longer than it may.
 struct Elapsed;
 
-/// Waits for a call under an account, at most for `limit`; what it waits for a slot does not count. A timer is made only when the call has
-/// not returned at its first tick: nearly all have.
+/// Waits for a call under an account, at most for `limit`; what it waits for a slot does not count. A timer is made
+/// only when the call has not returned at its first tick: nearly all have.
 async fn within<T>(account: &Account, limit: Duration, call: impl Future<Output = T>) -> Result<T, Elapsed> {
     let mut call = pin!(call);
     let mut place = Place::new(Some(account));

@@ -36,8 +36,8 @@ pub struct HostOptions {
     pub cache_dir: Option<PathBuf>,
     /// How many instances may live at once. Each reserves 4 GiB of address space, not of memory. Default 1,000.
     pub instances_max: u32,
-    /// The most linear memory of all instances together, in bytes. Near it, whoever is most above its share loses its heaviest instance.
-    /// None: the system's own limit, at which the process ends. Default none.
+    /// The most linear memory of all instances together, in bytes. Near it, whoever is most above its share loses its
+    /// heaviest instance. None: the system's own limit, at which the process ends. Default none.
     pub memory_bytes_max: Option<u64>,
     /// How many tasks of accounts may work at once. None: as many as there are cores. Default none.
     pub slots: Option<u32>,
@@ -134,8 +134,8 @@ impl PluginHost {
         Ok(Self(Arc::new(Inner { engine, linker, cache, metrics, accounts, clock, compiler, loaded })))
     }
 
-    /// The account of this name: the one that lives, with these limits from now on, or a new one. It ends when nobody has it any more, and
-    /// nothing works under it.
+    /// The account of this name: the one that lives, with these limits from now on, or a new one. It ends when nobody
+    /// has it any more, and nothing works under it.
     pub fn account(&self, name: &str, limits: AccountLimits) -> Account {
         self.0.accounts.account(name, limits)
     }
@@ -159,8 +159,8 @@ impl PluginHost {
         self.load_for(self.0.accounts.free(), bytes).await
     }
 
-    /// The same for an account: it waits for its turn to compile (one at a time for each account), is charged for it and for what the plugin
-    /// says about itself, and the plugin [runs under it](Plugin::with_account).
+    /// The same for an account: it waits for its turn to compile (one at a time for each account), is charged for it
+    /// and for what the plugin says about itself, and the plugin [runs under it](Plugin::with_account).
     ///
     /// # Errors
     ///
@@ -241,7 +241,8 @@ impl PluginHost {
             };
             let used = used.unwrap_or_else(|| host.0.clock.elapsed().saturating_sub(began));
             account.charge(used);
-            // Also the turn: who compiles a lot is behind who compiles little. It ends when the work does, whoever waits for it.
+            // Also the turn: who compiles a lot is behind who compiles little. It ends when the work does, whoever
+            // waits for it.
             if let Some(turn) = turn {
                 turn.end(used);
             }
@@ -318,15 +319,16 @@ impl Plugin {
         Self { grants, ..self }
     }
 
-    /// The same plugin with values of variables. Of these its instances see what was [granted](Self::with_grants), and nothing else. They are
-    /// not shown anywhere; a component whose state is saved as an image of its memory may have them in that.
+    /// The same plugin with values of variables. Of these its instances see what was [granted](Self::with_grants), and
+    /// nothing else. They are not shown anywhere; a component whose state is saved as an image of its memory may have
+    /// them in that.
     #[must_use]
     pub fn with_environment(self, values: BTreeMap<String, String>) -> Self {
         Self { environment: Arc::new(values), ..self }
     }
 
-    /// The same plugin, whose instances run under this account of the same host: they wait for its turn, count in its memory and
-    /// its instances, and their numbers and lines carry its name.
+    /// The same plugin, whose instances run under this account of the same host: they wait for its turn, count in its
+    /// memory and its instances, and their numbers and lines carry its name.
     #[must_use]
     pub fn with_account(self, account: Account) -> Self {
         Self { account, ..self }

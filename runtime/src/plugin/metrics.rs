@@ -1,7 +1,7 @@
 //! Numbers that plugins report, kept for whoever wants to read them.
 //!
-//! One table for each subtask of each account; a restarted instance goes on with the table of its predecessor. A subtask has at most
-//! 256 series: what a guest names is not allowed to fill the host's memory.
+//! One table for each subtask of each account; a restarted instance goes on with the table of its predecessor. A
+//! subtask has at most 256 series: what a guest names is not allowed to fill the host's memory.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,9 +1,10 @@
 //! What a component finds where it imports WASI: enough to start, and nothing of the world outside unless it was granted.
 //!
-//! Toolchains whose runtime wants WASI 0.2 (`wasm32-wasip2`, for one) leave imports in a component that its operator may never use. Such a
-//! component is taken as it is. Without grants the same calls lead to the same (I12): clocks tell the time at which the call began,
-//! the environment is empty but for what was granted, randomness comes from the seed of the subtask, and what is printed goes to the log ([`stdio`]). Everything else
-//! traps, and the trap names the function.
+//! Toolchains whose runtime wants WASI 0.2 (`wasm32-wasip2`, for one) leave imports in a component that its operator
+//! may never use. Such a component is taken as it is. Without grants the same calls lead to the same (I12): clocks tell
+//! the time at which the call began, the environment is empty but for what was granted, randomness comes from the seed
+//! of the subtask, and what is printed goes to the log ([`stdio`]). Everything else traps, and the trap names the
+//! function.
 //!
 //! Random bytes are drawn by number: draw `n` of a subtask is the same in every run, and how many were drawn in data calls is part of
 //! the cut. `open`, `restore` and `snapshot` draw from streams of their own, each from its first number on: `open` is called anew

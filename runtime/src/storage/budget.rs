@@ -1,9 +1,9 @@
 //! A store under an account: its requests and bytes a second are bounded, by waiting.
 //!
-//! A request waits before it is sent until what its account sent before is paid for, and is then owed itself: what a reader gets is known only when
-//! it comes. So what may be used at once is what a second allows, and one request more. Requests of one account wait in the order in
-//! which they came; those of another have nothing to do with it. Nothing fails because of a budget, and the time limits of a request begin when it
-//! is sent.
+//! A request waits before it is sent until what its account sent before is paid for, and is then owed itself: what a
+//! reader gets is known only when it comes. So what may be used at once is what a second allows, and one request more.
+//! Requests of one account wait in the order in which they came; those of another have nothing to do with it. Nothing
+//! fails because of a budget, and the time limits of a request begin when it is sent.
 //!
 //! A listing is one request, and one more for each thousand names; a deletion is one for each object.
 

@@ -1,5 +1,5 @@
-//! Is it an address of the public network? By the registries of special-purpose addresses of IANA, and on the safe side where these leave
-//! a choice: whatever could lead back to this machine or its network is not.
+//! Is it an address of the public network? By the registries of special-purpose addresses of IANA, and on the safe side
+//! where these leave a choice: whatever could lead back to this machine or its network is not.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -35,8 +35,9 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
     SPECIAL_V4.iter().all(|(network, prefix)| (bits ^ u32::from_be_bytes(*network)) >> (32 - prefix) != 0)
 }
 
-/// Of what is handed out at all (2000::/3), what is not: protocols and tunnels (2001::/23, with Teredo and ORCHID), documentation, 6to4, and
-/// documentation again. Outside of it are loopback, mapped and translated IPv4, link-local, unique-local and multicast.
+/// Of what is handed out at all (2000::/3), what is not: protocols and tunnels (2001::/23, with Teredo and ORCHID),
+/// documentation, 6to4, and documentation again. Outside of it are loopback, mapped and translated IPv4, link-local,
+/// unique-local and multicast.
 const SPECIAL_V6: [([u16; 2], u32); 4] =
     [([0x2001, 0], 23), ([0x2001, 0xdb8], 32), ([0x2002, 0], 16), ([0x3fff, 0], 20)];
 
