@@ -9,6 +9,7 @@
 //!       source ─► exchange ═► inbox ─► operator ─► exchange ═► inbox ─► sink
 //! ```
 //!
+//! The modules, in the order of their dependencies; none uses one that comes after it:
 //! [`model`], [`error`], [`mod@pointer`], [`clock`], [`account`], [`storage`]; [`plan`]; `checkpoint`, [`plugin`] and
 //! [`connector`], which do not know one another; `flow`, the data path; `job`, the ring of coordinator and supervisor;
 //! [`conformance`], which tries an operator alone; [`tenant`] and [`serve`], the host of many; [`api`] and `cli`, the doors.

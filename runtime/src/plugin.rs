@@ -178,16 +178,11 @@ pub trait Operator: Send {
     /// Goes on from a cut: called on a fresh instance, before `restore`.
     fn resume_from(&mut self, _cut: HostCut) {}
 
-<<<<<<< HEAD
     /// Whether it works beside the one that counts. What it measures is dropped then, and its log lines say so.
     fn set_aside(&mut self, _aside: bool) {}
 
     /// What it asks for is done in the world outside from now on: a request that it sends is sent. Before, in `open` and
     /// `restore`, and of whoever does it over or tries it out, it is not.
-=======
-    /// What it asks for is done in the world outside from now on: a request that it sends is sent. Before, in `open`
-    /// and `restore`, and of whoever does it over or tries it out, it is not.
->>>>>>> fair
     fn go_live(&mut self) {}
 
     /// Its memory in bytes, which never shrinks in a component; 0 where nobody knows.
