@@ -1,6 +1,8 @@
-//! The OpenAPI document of a server, as far as tests read it: every operation, and for each a request that is well-formed.
+//! The OpenAPI document of a server, as far as tests read it: every operation, and for each a request that is
+//! well-formed.
 //!
-//! Requests are made from the schemas alone, so that a route which is added is asked for without anybody thinking of it.
+//! Requests are made from the schemas alone, so that a route which is added is asked for without anybody thinking of
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -165,8 +167,8 @@ impl Document {
     }
 }
 
-/// One of everything that an address can name, in a tenant `victim`: so that whoever may not have it would find it. Its job has finished, so
-/// the store stands still. Gives what stands for each name in a path.
+/// One of everything that an address can name, in a tenant `victim`: so that whoever may not have it would find it.
+/// Its job has finished, so the store stands still. Gives what stands for each name in a path.
 pub fn one_of_everything(server: &Server) -> BTreeMap<&'static str, String> {
     server.tenant("victim", None);
     let admin = server.admin();

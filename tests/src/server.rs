@@ -1,7 +1,8 @@
 //! A real `weir serve` in a folder of its own, and a client that sends what it is told to, well-formed or not.
 //!
-//! The server listens on a port that the system chooses and says which in its log; so each start may have another one, and a [`Client`] is
-//! asked for anew after each. Whatever it logs goes to one file, which tests read: what is refused has to be there.
+//! The server listens on a port that the system chooses and says which in its log; so each start may have another one,
+//! and a [`Client`] is asked for anew after each. Whatever it logs goes to one file, which tests read: what is refused
+//! has to be there.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -174,7 +175,8 @@ impl Server {
         self.files().into_iter().filter(|(file, _)| !is_half_written(file)).collect()
     }
 
-    /// What is in the folder of its store and is no object: what was being written when the process was killed. A store in a bucket has none.
+    /// What is in the folder of its store and is no object: what was being written when the process was killed. A
+    /// store in a bucket has none.
     pub fn half_written(&self) -> Vec<String> {
         self.files().into_keys().filter(|file| is_half_written(file)).collect()
     }

@@ -1,8 +1,9 @@
-//! What people try who mean no good, against the real server: other tenants' doors, names that lead out of their folder, code that wants more
-//! than it was given, bodies without end, clients that say nothing, and texts that would write into the log.
+//! What people try who mean no good, against the real server: other tenants' doors, names that lead out of their
+//! folder, code that wants more than it was given, bodies without end, clients that say nothing, and texts that would
+//! write into the log.
 //!
-//! Of each attack four things are asked: it is refused, in the one shape that refusals have; the log says so, with the tenant; nothing is left
-//! in the store; and the server goes on. What is known not to hold yet stands in [`KNOWN`].
+//! Of each attack four things are asked: it is refused, in the one shape that refusals have; the log says so, with the
+//! tenant; nothing is left in the store; and the server goes on. What is known not to hold yet stands in [`KNOWN`].
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -19,8 +20,8 @@ use weir_tests::guests::guest;
 use weir_tests::openapi::{Document, Operation, one_of_everything};
 use weir_tests::server::{Answer, Client, Server, list, parse_answer, until};
 
-/// What does not hold yet, and why: part of the name of a case. One that is here and holds all the same is an error, so that the list does not outlive
-/// what it is about.
+/// What does not hold yet, and why: part of the name of a case. One that is here and holds all the same is an error,
+/// so that the list does not outlive what it is about.
 const KNOWN: [(&str, &str); 0] = [];
 
 /// What went wrong, collected over all cases of a test.
@@ -422,7 +423,8 @@ fn names_in_a_body_that_lead_elsewhere_are_refused_and_leave_nothing_behind() {
         let one = pipeline("x", "").replacen("\"x\"", &toml, 1);
         refused("the name of a pipeline", deploy("x", one, json!({})));
         let one = format!(
-            "name = \"x\"\n[source.{toml}]\nconnector = \"generator\"\n[sink.s]\nconnector = \"blackhole\"\ninputs = [{toml}]\n"
+            "name = \"x\"\n[source.{toml}]\nconnector = \"generator\"\n[sink.s]\nconnector = \"blackhole\"\n\
+             inputs = [{toml}]\n"
         );
         refused("a node of a pipeline", deploy("x", one, json!({})));
         let operator = |plugin: &str| {
@@ -444,7 +446,8 @@ fn names_in_a_body_that_lead_elsewhere_are_refused_and_leave_nothing_behind() {
         }
         let toml = toml_text(path);
         let file = format!(
-            "[source.f]\nconnector = \"file\"\nformat = \"lines\"\npath = {toml}\n[sink.g]\nconnector = \"blackhole\"\ninputs = [\"f\"]\n"
+            "[source.f]\nconnector = \"file\"\nformat = \"lines\"\npath = {toml}\n[sink.g]\n\
+             connector = \"blackhole\"\ninputs = [\"f\"]\n"
         );
         let sink = format!("[sink.g]\nconnector = \"file\"\npath = {toml}\ninputs = [\"made\"]\n");
         for (what, more) in [("source", file), ("sink", sink)] {
@@ -491,13 +494,15 @@ fn a_link_in_a_tenants_directory_leads_nowhere() {
     let sources = ["file", "out/secret", "out/*", "store/server/*"];
     let source = |path: &str| {
         format!(
-            "name = \"x\"\n[restart]\nattempts = 0\n[source.f]\nconnector = \"file\"\nformat = \"lines\"\npath = \"{path}\"\n[sink.g]\nconnector = \"file\"\npath = \"stolen\"\ninputs = [\"f\"]\n"
+            "name = \"x\"\n[restart]\nattempts = 0\n[source.f]\nconnector = \"file\"\nformat = \"lines\"\n\
+             path = \"{path}\"\n[sink.g]\nconnector = \"file\"\npath = \"stolen\"\ninputs = [\"f\"]\n"
         )
     };
     let sinks = ["out", "out/new", "store", "store/server"];
     let sink = |path: &str| {
         format!(
-            "name = \"x\"\n[restart]\nattempts = 0\n[source.f]\nconnector = \"generator\"\nformat = \"json\"\nrecords = 10\n[sink.g]\nconnector = \"file\"\npath = \"{path}\"\ninputs = [\"f\"]\n"
+            "name = \"x\"\n[restart]\nattempts = 0\n[source.f]\nconnector = \"generator\"\nformat = \"json\"\n\
+             records = 10\n[sink.g]\nconnector = \"file\"\npath = \"{path}\"\ninputs = [\"f\"]\n"
         )
     };
     let all = sources.map(|path| (format!("source {path}"), source(path)));
@@ -623,7 +628,8 @@ fn a_plugin_that_is_none_or_wants_what_there_is_not_is_refused_with_the_reason_a
     // What is not refused is what it says it is.
     mallory.put_wasm("/v1/tenants/mallory/plugins/fine/1.0.0", &hostile).expect(201);
 
-    // A component may import the files and the sockets of WASI, since toolchains leave such imports in what never uses them: to call one is a trap.
+    // A component may import the files and the sockets of WASI, since toolchains leave such imports in what never uses
+    // them: to call one is a trap.
     for import in ["wasi:filesystem/typ@0.2.0", "wasi:sockets/ports@0.2.10", "wasi:http/outgoing@0.2.10"] {
         let reaching = patched(&hostile, "weir:plugin/metrics@0.1.0", import);
         let digest = blake3::hash(&reaching).to_hex();
@@ -648,7 +654,8 @@ fn a_plugin_that_is_none_or_wants_what_there_is_not_is_refused_with_the_reason_a
     // Grants that the tenant was not given.
     for grant in ["clock", "random", "env:HOME", "http:example.com", "http-private:127.0.0.1:80"] {
         let more = format!(
-            "[operator.op]\nplugin = \"fine@1.0.0\"\ninputs = [\"made\"]\ngrants = [\"{grant}\"]\n[sink.g]\nconnector = \"blackhole\"\ninputs = [\"op\"]\n"
+            "[operator.op]\nplugin = \"fine@1.0.0\"\ninputs = [\"made\"]\ngrants = [\"{grant}\"]\n[sink.g]\n\
+             connector = \"blackhole\"\ninputs = [\"op\"]\n"
         );
         let answer = mallory.put("/v1/tenants/mallory/jobs/x", &json!({ "pipeline": pipeline("x", &more) }));
         let details = answer.json()["error"]["details"].as_str().unwrap_or_default().to_owned();
@@ -706,7 +713,8 @@ fn a_name_and_version_belong_to_who_pushed_them_and_bytes_to_the_tenant_that_bro
     for digest in [&digest, &unknown] {
         mallory.get(&format!("/v1/tenants/mallory/components/{digest}")).expect(404);
         let more = format!(
-            "[operator.op]\nplugin = \"blake3:{digest}\"\ninputs = [\"made\"]\n[sink.g]\nconnector = \"blackhole\"\ninputs = [\"op\"]\n"
+            "[operator.op]\nplugin = \"blake3:{digest}\"\ninputs = [\"made\"]\n[sink.g]\n\
+             connector = \"blackhole\"\ninputs = [\"op\"]\n"
         );
         let answer = mallory.put("/v1/tenants/mallory/jobs/x", &json!({ "pipeline": pipeline("x", &more) }));
         assert_eq!(answer.status, 400, "{}", answer.text());
@@ -831,14 +839,56 @@ fn heads_that_are_none_or_have_no_end_are_refused_and_nothing_of_them_comes_back
     let many: String = (0..5_000).map(|n| format!("X-{n}: a\r\n")).collect();
     let cases: Vec<(&str, Vec<u8>)> = vec![
         ("a line break in a path", format!("GET /v1/tenants/a\r\nX-Evil: yes HTTP/1.1\r\n{auth}\r\n").into_bytes()),
-        ("a lone line feed in a header", format!("GET /v1/tenants HTTP/1.1\r\nX-A: a\nX-Evil\u{0}: yes\r\n{auth}\r\n").into_bytes()),
+        (
+            "a lone line feed in a header",
+            format!(
+                "GET /v1/tenants HTTP/1.1\r\nX-A: a\nX-Evil\u{0}: yes\r\n\
+         {auth}\r\n"
+            )
+            .into_bytes(),
+        ),
         ("a null in a path", format!("GET /v1/tenants/a\0b HTTP/1.1\r\n{auth}\r\n").into_bytes()),
         ("a null in a header", format!("GET /v1/tenants HTTP/1.1\r\nX-A: a\0b\r\n{auth}\r\n").into_bytes()),
-        ("two lengths", format!("POST /v1/tenants HTTP/1.1\r\n{auth}Content-Length: 2\r\nContent-Length: 40\r\n\r\n{{}}").into_bytes()),
-        ("a length that is none", format!("POST /v1/tenants HTTP/1.1\r\n{auth}Content-Length: -1\r\n\r\n").into_bytes()),
-        ("a length that is too large", format!("POST /v1/tenants HTTP/1.1\r\n{auth}Content-Length: 99999999999999999999\r\n\r\n").into_bytes()),
-        ("an encoding that there is not", format!("POST /v1/tenants HTTP/1.1\r\n{auth}Transfer-Encoding: gzip\r\n\r\n").into_bytes()),
-        ("a chunk that is none", format!("POST /v1/tenants HTTP/1.1\r\n{auth}Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n").into_bytes()),
+        (
+            "two lengths",
+            format!(
+                "POST /v1/tenants HTTP/1.1\r\n{auth}Content-Length: 2\r\nContent-Length: 40\r\n\
+         \r\n{{}}"
+            )
+            .into_bytes(),
+        ),
+        (
+            "a length that is none",
+            format!(
+                "POST /v1/tenants HTTP/1.1\r\n{auth}Content-Length: -1\r\n\r\n\
+         "
+            )
+            .into_bytes(),
+        ),
+        (
+            "a length that is too large",
+            format!(
+                "POST /v1/tenants HTTP/1.1\r\n\
+         {auth}Content-Length: 99999999999999999999\r\n\r\n"
+            )
+            .into_bytes(),
+        ),
+        (
+            "an encoding that there is not",
+            format!(
+                "POST /v1/tenants HTTP/1.1\r\n\
+         {auth}Transfer-Encoding: gzip\r\n\r\n"
+            )
+            .into_bytes(),
+        ),
+        (
+            "a chunk that is none",
+            format!(
+                "POST /v1/tenants HTTP/1.1\r\n{auth}Content-Type: application/json\r\n\
+         Transfer-Encoding: chunked\r\n\r\nzz\r\n"
+            )
+            .into_bytes(),
+        ),
         ("a long header", format!("GET /v1/tenants HTTP/1.1\r\nX-A: {long}\r\n{auth}\r\n").into_bytes()),
         ("a long path", format!("GET /{long} HTTP/1.1\r\n{auth}\r\n").into_bytes()),
         ("many headers", format!("GET /v1/tenants HTTP/1.1\r\n{many}{auth}\r\n").into_bytes()),
@@ -989,7 +1039,8 @@ fn nothing_that_anybody_sends_becomes_a_line_of_the_log_or_shows_a_secret() {
     let evil = patched(&hostile, " was told to panic", said);
     assert_eq!(said.len(), " was told to panic".len());
     mallory.put_wasm("/v1/tenants/mallory/plugins/evil/1.0.0", &evil).expect(201);
-    let more = "[operator.op]\nplugin = \"evil@1.0.0\"\ninputs = [\"made\"]\nconfig = { do = \"panic\", in = \"process\" }\n[sink.g]\nconnector = \"blackhole\"\ninputs = [\"op\"]\n";
+    let more = "[operator.op]\nplugin = \"evil@1.0.0\"\ninputs = [\"made\"]\n\
+     config = { do = \"panic\", in = \"process\" }\n[sink.g]\nconnector = \"blackhole\"\ninputs = [\"op\"]\n";
     let text = format!("{}\n[restart]\nattempts = 0\n", pipeline("x", more));
     mallory.put("/v1/tenants/mallory/jobs/x", &json!({ "pipeline": text })).expect(200);
     let state = until("the job has failed", || {

@@ -1,5 +1,6 @@
-//! Many jobs that have nothing to do, of several tenants, in one server: all of them run, the next server has them all, and what they take is
-//! printed: memory for each, and time on a processor while nothing comes. Nothing is asserted of times.
+//! Many jobs that have nothing to do, of several tenants, in one server: all of them run, the next server has them
+//! all, and what they take is printed: memory for each, and time on a processor while nothing comes. Nothing is
+//! asserted of times.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -118,7 +119,8 @@ fn two_hundred_jobs_of_four_tenants_run_idle_in_one_server_and_the_next_one_has_
         let (_, after) = usage(server.id());
         let jobs = (TENANTS * JOBS_EACH) as u64;
         eprintln!(
-            "{round}: {} KiB a job over {} KiB of an empty server; {} ms on a processor in {} s of nothing; {} new objects",
+            "{round}: {} KiB a job over {} KiB of an empty server; \
+             {} ms on a processor in {} s of nothing; {} new objects",
             (resident.saturating_sub(empty) / jobs) >> 10,
             empty >> 10,
             (after - before) * 10,

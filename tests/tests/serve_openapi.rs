@@ -1,8 +1,9 @@
-//! The OpenAPI document of a server against the server: what it describes is there, and what is there is as it is described.
+//! The OpenAPI document of a server against the server: what it describes is there, and what is there is as it is
+//! described.
 //!
-//! Requests are made up by schemathesis, too, thousands of them from the schemas, and whatever is answered is held against the document. It is a
-//! program: `WEIR_SCHEMATHESIS` says where it is, and `.ci/run` installs it. Where nobody says it the test is left out, with a line that says so,
-//! and on CI that is a failure.
+//! Requests are made up by schemathesis, too, thousands of them from the schemas, and whatever is answered is held
+//! against the document. It is a program: `WEIR_SCHEMATHESIS` says where it is, and `.ci/run` installs it. Where
+//! nobody says it the test is left out, with a line that says so, and on CI that is a failure.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -19,8 +20,9 @@ use weir_tests::server::Server;
 /// How many requests are made up for each operation, and from which seed.
 const EXAMPLES: &str = "25";
 const SEED: &str = "20130101";
-/// What is held against the document. Of the others, some do not fit: whether a request that breaks the schema is refused (`negative_data_rejection`), since an
-/// address cannot break "any text", and whether a request that keeps it is taken (`positive_data_acceptance`), since a pipeline is more than a text.
+/// What is held against the document. Of the others, some do not fit: whether a request that breaks the schema is
+/// refused (`negative_data_rejection`), since an address cannot break "any text", and whether a request that keeps it
+/// is taken (`positive_data_acceptance`), since a pipeline is more than a text.
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,\
                       response_schema_conformance,unsupported_method,ignored_auth";
 
@@ -159,8 +161,8 @@ fn often(values: &[&str]) -> Value {
     json!({ "anyOf": [{ "type": "string", "enum": values }, { "type": "string" }] })
 }
 
-/// The document, so narrowed that what is made up gets somewhere: names often are those of what there is, and what there is is not deleted, unless one
-/// request may follow from another (`stateful`).
+/// The document, so narrowed that what is made up gets somewhere: names often are those of what there is, and what
+/// there is is not deleted, unless one request may follow from another (`stateful`).
 fn narrowed(server: &Server, pipeline: &str, stateful: bool) -> Value {
     let mut document = Document::of(&server.nobody()).0;
     let paths = document["paths"].as_object_mut().unwrap();

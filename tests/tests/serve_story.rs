@@ -1,8 +1,10 @@
-//! The whole story of a server, told twice: once through the commands, with two tenants whose jobs run under load while the server is killed,
-//! stopped and started again, and once as a list of answers each of which has to hold although the server is killed the moment after.
+//! The whole story of a server, told twice: once through the commands, with two tenants whose jobs run under load
+//! while the server is killed, stopped and started again, and once as a list of answers each of which has to hold
+//! although the server is killed the moment after.
 //!
-//! At the end the visible output of each job is that of an undisturbed `weir run` of the same pipeline: nothing lost, nothing twice, and in order for
-//! each key. Jobs are held by a rate until the story is over; the last deployment of each takes it away.
+//! At the end the visible output of each job is that of an undisturbed `weir run` of the same pipeline: nothing lost,
+//! nothing twice, and in order for each key. Jobs are held by a rate until the story is over; the last deployment of
+//! each takes it away.
 //!
 //! Invariants: I1, I2, I4, I5, I10, I11, I13.
 
