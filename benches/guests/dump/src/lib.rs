@@ -1,5 +1,6 @@
-//! A noisy neighbour for `make bench-serve`: its state is new with each checkpoint, and as large as its configuration says, `{"mib":1000}`. The bytes
-//! are noise, so that they neither compress nor are there already. Of the stream it takes everything and says nothing.
+//! A noisy neighbour for `make bench-serve`: its state is new with each checkpoint, and as large as its configuration
+//! says, `{"mib":1000}`. The bytes are noise, so that they neither compress nor are there already. Of the stream it
+//! takes everything and says nothing.
 
 use weir_sdk::batch::BatchView;
 use weir_sdk::{
@@ -41,9 +42,9 @@ impl Operator for Dump {
 
     fn open(config: &str, _task: &TaskInfo) -> Result<Self, Failure> {
         let digits: String = config.chars().filter(char::is_ascii_digit).collect();
-        let chunks = digits
-            .parse()
-            .map_err(|_| Failure::invalid(format!("the configuration is {config}, and has to be like {{\"mib\":1000}}")))?;
+        let chunks = digits.parse().map_err(|_| {
+            Failure::invalid(format!("the configuration is {config}, and has to be like {{\"mib\":1000}}"))
+        })?;
         Ok(Self { chunks, written: (0, 0), noise: 0, chunk: vec![0; CHUNK_BYTES] })
     }
 
