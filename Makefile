@@ -20,7 +20,7 @@ GUEST_MANIFESTS := plugins/Cargo.toml benches/guests/Cargo.toml $(wildcard tests
 export CARGO_TARGET_DIR := $(TARGET)
 export RUST_BACKTRACE ?= 1
 
-.PHONY: build demo test wasm-target weir plugins check-format check-lints check-docs test-native test-plugins test-sdks bench-sdks simulate clean-demo help
+.PHONY: build demo test wasm-target weir plugins check-format check-lints check-docs test-native test-plugins test-sdks bench-sdks bench-serve simulate clean-demo help
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -76,3 +76,7 @@ test-sdks: weir ## the SDKs in other languages than Rust, as far as their tools 
 
 bench-sdks: weir wasm-target ## one operator in each language: its size, how fast it starts and works
 	@tools/bench_sdks.py --weir $(WEIR) --folder $(TARGET)/bench-sdks
+
+# On a quiet machine: a quarter of an hour, and up to 25 GB of disk meanwhile.
+bench-serve: build ## noisy neighbours on one server, and two thousand idle jobs
+	@tools/bench_serve.py --weir $(WEIR) --folder $(TARGET)/bench-serve --neighbours --idle
