@@ -104,12 +104,14 @@ class Server:
         self.weir, self.folder, self.arguments = weir, folder, list(arguments)
         self.log, self.here = folder / "serve.log", threading.local()
         self.process = self.port = None
+        self.log_begins = 0
         self.start()
         self.token = (folder / "weir-admin-token").read_text().strip()
 
     def start(self):
         """Gives how many seconds passed until it listened."""
-        began, size = time.monotonic(), self.log.stat().st_size if self.log.exists() else 0
+        began = time.monotonic()
+        self.log_begins = self.log.stat().st_size if self.log.exists() else 0
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
@@ -123,9 +125,7 @@ class Server:
             )
         self.here = threading.local()
         while True:
-            with open(self.log, "rb") as log:
-                log.seek(size)
-                lines = log.read().decode(errors="replace").split("\n")[:-1]
+            lines = self.logged()
             found = [line for line in lines if "serving " in line and " on http://" in line]
             if found:
                 self.port = int(found[0].rsplit("://127.0.0.1:", 1)[1].split()[0].strip("/\"'.,"))
@@ -133,6 +133,12 @@ class Server:
             if self.process.poll() is not None:
                 sys.exit("the server ended at once: " + "\n".join(lines))
             time.sleep(0.01)
+
+    def logged(self):
+        """The lines of its log since it was started last."""
+        with open(self.log, "rb") as log:
+            log.seek(self.log_begins)
+            return log.read().decode(errors="replace").split("\n")[:-1]
 
     def kill(self):
         self.process.kill()
@@ -632,12 +638,15 @@ class Idle:
         until(f"all {self.jobs} jobs run", look)
 
     def until_quiet(self):
-        """Waits until the server does next to nothing, or for half a minute."""
+        """Waits until the server does no longer do less and less, for half a minute at most."""
+        last = None
         for _ in range(6):
             before = family_seconds(self.server.process.pid)
             time.sleep(5)
-            if family_seconds(self.server.process.pid) - before < 0.1:
+            used = family_seconds(self.server.process.pid) - before
+            if used < 0.1 or last is not None and used > 0.8 * last:
                 return
+            last = used
 
     def rest(self, when, seconds):
         """What all jobs take while nothing comes."""
@@ -667,9 +676,11 @@ class Idle:
         self.server.kill()
         listening = self.server.start()
         began = time.monotonic()
+        # A job counts as running before its state is there; the log says when it is.
+        until("all jobs are restored", lambda: sum(": restored job=" in line for line in self.server.logged()) >= self.jobs)
         self.until_all_run()
         back = time.monotonic() - began
-        say(f"after a kill it listens after {listening:.1f} s, and all jobs run {back:.1f} s later")
+        say(f"after a kill it listens after {listening:.1f} s, and all jobs are restored {back:.1f} s later")
         second = self.rest("after a kill", self.arguments.minute)
 
         epochs = self.epochs()
@@ -700,7 +711,7 @@ class Idle:
             (f"all brought, by {self.arguments.clients} clients at once", brought),
             ("until all of them run and have a checkpoint", running),
             ("killed: until it listens", listening),
-            ("from there until all run", back),
+            ("from there until all are restored", back),
             ("one line to each: until it is in a checkpoint of all", counted),
             ("stop, each with a last checkpoint", stopped),
         ):
