@@ -244,6 +244,9 @@ impl Server {
     /// Settles an upgrade that was on its way when the server before died, and starts the job if it is to run.
     async fn settle(&self, tenant: &Arc<Tenant>, handle: &Arc<JobHandle>) {
         let _changing = handle.changing.lock().await;
+        if handle.check_alive(tenant).is_err() {
+            return;
+        }
         let record = handle.record();
         let settle = async { handle.write(upgrade::settled(&tenant.store, &handle.name, &record).await?).await };
         // What is not settled now is at the next start; until then each start looks for itself.

@@ -468,13 +468,21 @@ impl Server {
         let handle = tenant.job(name)?;
         {
             let _changing = handle.changing.lock().await;
-            handle.check_alive(tenant)?;
+            tenant.check_alive()?;
+            // One whose deletion was begun is deleted to its end.
+            if handle.record().deleting {
+                self.purge(tenant, &handle).await?;
+                return self.collect_components(tenant).await;
+            }
             if handle.is_active() {
                 let message = format!("job {name:?} is {}", handle.phase());
                 return Err(Fault::new(FaultKind::Conflict, message).help("stop it first: `weir stop`"));
             }
-            // What cannot be read has nothing that could be published.
-            let newest = look_for(&tenant.store, name, None).await.ok().flatten();
+            // What is damaged has nothing that could be published; a store that does not answer may have.
+            let newest = match look_for(&tenant.store, name, None).await.map_err(Fault::from) {
+                Err(fault) if fault.kind == FaultKind::Unavailable => return Err(fault),
+                found => found.ok().flatten(),
+            };
             if newest.is_some_and(|found| !found.committed) {
                 let message = format!("job {name:?} has output that is prepared and not published");
                 return Err(

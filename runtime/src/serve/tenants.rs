@@ -298,6 +298,7 @@ impl Server {
         self.inner.tenants_mut().remove(&tenant.name);
         for job in tenant.jobs() {
             super::Journal::of_process().forget(&tenant.name, &job.name);
+            self.inner.host.forget_metrics_of(&tenant.name, &job.name);
         }
         tracing::info!(tenant = tenant.name, "tenant deleted");
         Ok(())
@@ -356,6 +357,8 @@ impl Server {
     /// Stops the jobs of a tenant that it may not run any more.
     async fn stop_refused(&self, caller: &Caller, tenant: &Arc<Tenant>, record: &TenantRecord) {
         for job in tenant.jobs() {
+            // After whatever is being done to it: what has begun with the old grants is seen.
+            drop(job.changing.lock().await);
             let text = job.record().pipeline.clone();
             let Ok(spec) = crate::plan::parse(&text, std::path::Path::new("pipeline.toml")) else { continue };
             let found = crate::tenant::admit(&tenant.name, record, &spec);

@@ -90,6 +90,8 @@ impl Server {
             Err(fault) => Err(fault),
         };
         let _changing = handle.changing.lock().await;
+        // What was deleted meanwhile must not come back.
+        handle.check_alive(tenant)?;
         let record = handle.record();
         // Whoever changed the job meanwhile has settled it.
         if record.upgrading.as_ref() == Some(&upgrading) {
