@@ -19,7 +19,7 @@ mod spec;
 pub use diagnostic::{DIAGNOSTICS_MAX, Diagnostic, Diagnostics, Severity, SourceText};
 pub use grants::{GRANTS_MAX, Grants, HttpHost};
 pub use guarantee::{Guarantees, PATHS_MAX, PathGuarantee, guarantees};
-pub(crate) use parse::values::{DURATION_MAX, duration, show_duration};
+pub(crate) use parse::values::{DURATION_MAX, SIZES, duration, show_duration};
 pub use parse::{NODES_MAX, TEXT_BYTES_MAX, parse};
 pub use physical::{CHANNELS_MAX, Edge, NodeKind, OutPort, Plan, PlanNode, REJECTED, SOURCE_PORT};
 pub use report::{CheckReport, render_check};

@@ -34,6 +34,7 @@ use tokio::sync::watch;
 
 pub use catalogue::{ComponentView, PluginView, Pushed};
 pub use desired::{JobRecord, Want};
+pub(crate) use fault::shown;
 pub use fault::{Fault, FaultKind};
 pub use job::{JobHandle, Phase};
 pub use jobs::{Deployed, Deployment, RescaleRequest, StartRequest, StopRequest, StoppedView};
@@ -47,9 +48,7 @@ use crate::checkpoint::{DEFAULT_TENANT, Series, Store};
 use crate::clock::Clock;
 use crate::job::Request;
 use crate::plugin::PluginHost;
-use crate::tenant::{
-    QuotaRefusal, RECORD_FORMAT, Role, ServerRecord, TenantGrants, TenantRecord, Token, read_record, write_record,
-};
+use crate::tenant::{QuotaRefusal, RECORD_FORMAT, Role, ServerRecord, TenantGrants, TenantRecord, Token, read_record};
 
 /// How many tenants or jobs are read from the store at once.
 const STARTS_AT_ONCE: usize = 16;
@@ -360,7 +359,7 @@ impl Server {
     pub fn tenant(&self, caller: &Caller, name: &str, least: Role) -> Result<Arc<Tenant>, Fault> {
         caller.may(name, least)?;
         let found = self.inner.tenants().get(name).cloned();
-        found.ok_or_else(|| Fault::not_found("tenant", &name.chars().take(80).collect::<String>(), "weir tenant list"))
+        found.ok_or_else(|| Fault::not_found("tenant", &shown(name), "weir tenant list"))
     }
 
     /// All tenants, by name.
@@ -436,8 +435,7 @@ impl Inner {
         let (number, before) = self.record.read().unwrap_or_else(PoisonError::into_inner).clone();
         let mut record = ServerRecord::clone(&before);
         change(&mut record);
-        let text = write_record(&record)
-            .map_err(|fault| Fault::new(FaultKind::Internal, format!("a record cannot be written: {fault}")))?;
+        let text = fault::written(&record)?;
         let written = self.series.append(number, text).await?.ok_or_else(|| Fault::changed("the server"))?;
         *self.record.write().unwrap_or_else(PoisonError::into_inner) = (written.number, Arc::new(record));
         Ok(())

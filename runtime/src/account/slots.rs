@@ -116,13 +116,7 @@ impl Slots {
                 let mut book = self.book();
                 let ticket = self.enqueue(&mut book, account, false);
                 let woken = self.hand_out(&mut book, now);
-                if book.granted.remove(&ticket).is_some() {
-                    *seat = Seat::In { picked: true };
-                } else {
-                    book.wakers.insert(ticket, context.waker().clone());
-                    let look = self.next_look(&mut book, account, now);
-                    *seat = Seat::Waiting { ticket, since: now, look };
-                }
+                *seat = self.seat(&mut book, account, ticket, now, context);
                 drop(book);
                 wake(woken);
             }
@@ -223,15 +217,18 @@ impl Slots {
         let ticket = self.enqueue(&mut book, account, true);
         self.gate.fetch_add(1, Ordering::SeqCst);
         let woken = self.hand_out(&mut book, now);
-        if book.granted.remove(&ticket).is_some() {
-            *seat = Seat::In { picked: true };
-        } else {
-            book.wakers.insert(ticket, context.waker().clone());
-            let look = self.next_look(&mut book, account, now);
-            *seat = Seat::Waiting { ticket, since: now, look };
-        }
+        *seat = self.seat(&mut book, account, ticket, now, context);
         drop(book);
         wake(woken);
+    }
+
+    /// Where somebody with this ticket is after slots were handed out: in one, or waiting.
+    fn seat(&self, book: &mut Book, account: AccountId, ticket: Ticket, now: Duration, context: &Context<'_>) -> Seat {
+        if book.granted.remove(&ticket).is_some() {
+            return Seat::In { picked: true };
+        }
+        book.wakers.insert(ticket, context.waker().clone());
+        Seat::Waiting { ticket, since: now, look: self.next_look(book, account, now) }
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::auth::Auth;
 use super::error::ApiError;
-use crate::serve::{Fault, FaultKind, Server};
+use crate::serve::{Fault, FaultKind, Server, shown};
 
 /// The largest JSON body: a pipeline file and its escapes.
 const JSON_BYTES_MAX: u64 = 4 << 20;
@@ -63,9 +63,8 @@ pub(super) fn check_type(parts: &Parts, expected: &str) -> Result<(), Fault> {
     if plain.eq_ignore_ascii_case(expected) {
         return Ok(());
     }
-    let shown: String = is.chars().take(80).collect();
-    Err(Fault::new(FaultKind::MediaType, format!("the body is said to be {shown:?}, and this takes {expected}"))
-        .help(format!("send it with `Content-Type: {expected}`")))
+    let message = format!("the body is said to be {:?}, and this takes {expected}", shown(is));
+    Err(Fault::new(FaultKind::MediaType, message).help(format!("send it with `Content-Type: {expected}`")))
 }
 
 /// Reads a body to its end.

@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
-use object_store::{GetOptions, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
+use object_store::{GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
 
 use super::decide::{self, Seen, Settle};
 use super::error::{Cause, CheckpointError};
@@ -410,8 +410,8 @@ impl Store {
 
     /// The names of the objects directly under a folder, sorted.
     pub(crate) async fn list(&self, folder: &Path) -> Result<Vec<String>, CheckpointError> {
-        self.names(folder, |path, folder| {
-            let mut parts = path.prefix_match(folder)?;
+        self.listed(folder, |object| {
+            let mut parts = object.location.prefix_match(folder)?;
             let name = parts.next()?;
             parts.next().is_none().then(|| name.as_ref().to_owned())
         })
@@ -420,30 +420,31 @@ impl Store {
 
     /// The paths of all objects below a folder, sorted.
     async fn list_deep(&self, folder: &Path) -> Result<Vec<String>, CheckpointError> {
-        self.names(folder, |path, _| Some(path.to_string())).await
+        self.listed(folder, |object| Some(object.location.to_string())).await
     }
 
-    async fn names(
+    /// What `found` makes of each object below a folder, sorted.
+    async fn listed<T: Ord>(
         &self,
         folder: &Path,
-        name: impl Fn(&Path, &Path) -> Option<String>,
-    ) -> Result<Vec<String>, CheckpointError> {
+        found: impl Fn(&ObjectMeta) -> Option<T>,
+    ) -> Result<Vec<T>, CheckpointError> {
         let list = async {
-            let mut names = Vec::new();
+            let mut all = Vec::new();
             let mut objects = self.objects.list(Some(folder));
-            while let (Some(object), true) = (objects.try_next().await?, names.len() <= LISTING_MAX) {
-                names.extend(name(&object.location, folder));
+            while let (Some(object), true) = (objects.try_next().await?, all.len() <= LISTING_MAX) {
+                all.extend(found(&object));
             }
-            Ok(names)
+            Ok(all)
         };
         let listed = self.metrics.timed(StoreOperation::List, list).await;
-        let mut names = listed.map_err(|source| CheckpointError::unreachable("list", folder, source))?;
-        if names.len() > LISTING_MAX {
+        let mut all = listed.map_err(|source| CheckpointError::unreachable("list", folder, source))?;
+        if all.len() > LISTING_MAX {
             let what = format!("the number of objects under {folder}");
-            return Err(CheckpointError::TooLarge { what, value: names.len() as u64, limit: LISTING_MAX as u64 });
+            return Err(CheckpointError::TooLarge { what, value: all.len() as u64, limit: LISTING_MAX as u64 });
         }
-        names.sort_unstable();
-        Ok(names)
+        all.sort_unstable();
+        Ok(all)
     }
 
     /// The names of the folders directly under a folder, sorted.
@@ -487,21 +488,11 @@ impl Store {
 
     /// The digest in hexadecimal and the size of every plugin.
     pub async fn list_plugins(&self) -> Result<Vec<(String, u64)>, CheckpointError> {
-        let folder = self.path("plugins");
-        let list = async {
-            let mut found = Vec::new();
-            let mut objects = self.objects.list(Some(&folder));
-            while let (Some(object), true) = (objects.try_next().await?, found.len() <= LISTING_MAX) {
-                let digest = object.location.filename().and_then(|name| name.strip_suffix(".wasm"));
-                found.extend(digest.map(|digest| (digest.to_owned(), object.size)));
-            }
-            Ok(found)
-        };
-        let listed = self.metrics.timed(StoreOperation::List, list).await;
-        let mut found = listed.map_err(|source| CheckpointError::unreachable("list", &folder, source))?;
-        found.retain(|(digest, _)| blake3::Hash::from_hex(digest).is_ok());
-        found.sort_unstable();
-        Ok(found)
+        self.listed(&self.path("plugins"), |object| {
+            let digest = object.location.filename()?.strip_suffix(".wasm")?;
+            blake3::Hash::from_hex(digest).is_ok().then(|| (digest.to_owned(), object.size))
+        })
+        .await
     }
 
     fn plugin(&self, digest: [u8; 32]) -> Path {

@@ -13,6 +13,7 @@ use super::serve::LogFormat;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::model::{END_OF_TIME, NO_TIME, Timestamp};
+use crate::plan::SIZES;
 use crate::serve::Journal;
 
 /// Sends logs to standard error, as `WEIR_LOG` says, and those of jobs on a server to its [journal](Journal) too.
@@ -123,6 +124,11 @@ pub(super) fn bytes(n: u64) -> String {
         unit += 1;
     }
     if unit == 0 { format!("{n} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+/// A number of bytes that was written with one of the larger units: `8GiB`.
+pub(super) fn with_unit(text: &str) -> Option<u64> {
+    SIZES[1..].iter().find_map(|(unit, size)| text.strip_suffix(unit)?.trim().parse::<u64>().ok()?.checked_mul(*size))
 }
 
 /// A count for people: digits in groups of three.

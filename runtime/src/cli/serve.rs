@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use super::output::with_unit;
 use super::pipeline::{cache_dir, plugin_host_for};
 use super::run::{block_on, interrupted};
 use crate::api::{self, Tls};
@@ -163,10 +164,7 @@ impl ServeArgs {
 
 /// A number of bytes.
 fn size(text: &str) -> Result<u64, String> {
-    let units = [("KiB", 1u64 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40), ("", 1)];
-    let found = units
-        .iter()
-        .find_map(|(unit, factor)| text.strip_suffix(unit)?.trim().parse::<u64>().ok()?.checked_mul(*factor));
+    let found = with_unit(text).or_else(|| text.trim().parse().ok());
     found
         .filter(|&bytes| bytes >= 64 << 10)
         .ok_or_else(|| "write a size from 64KiB on, such as 512MiB or 8GiB".to_owned())

@@ -8,16 +8,14 @@ use bytes::Bytes;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::fault::{Fault, FaultKind};
+use super::fault::{Fault, FaultKind, check_name, shown, written};
 use super::load;
 use super::tenant::Tenant;
 use super::{Caller, Inner, Server};
 use crate::checkpoint::PLUGIN_BYTES_MAX;
-use crate::model::{Timestamp, name_fault};
+use crate::model::Timestamp;
 use crate::plugin::component;
-use crate::tenant::{
-    PluginRecord, QuotaRefusal, RECORD_FORMAT, TenantRecord, check_signature, read_record, write_record,
-};
+use crate::tenant::{PluginRecord, QuotaRefusal, RECORD_FORMAT, TenantRecord, check_signature, read_record};
 
 /// How long a version may be.
 const VERSION_BYTES_MAX: usize = 64;
@@ -72,8 +70,7 @@ pub struct ComponentView {
 /// Reads a digest.
 pub(super) fn hex_digest(digest: &str) -> Result<blake3::Hash, Fault> {
     blake3::Hash::from_hex(digest).map_err(|_| {
-        let shown: String = digest.chars().take(80).collect();
-        Fault::new(FaultKind::Invalid, format!("{shown:?} is not the digest of a plugin"))
+        Fault::new(FaultKind::Invalid, format!("{:?} is not the digest of a plugin", shown(digest)))
             .help("a digest is a blake3 in 64 hexadecimal digits: `weir plugin inspect FILE` shows it")
     })
 }
@@ -81,8 +78,7 @@ pub(super) fn hex_digest(digest: &str) -> Result<blake3::Hash, Fault> {
 /// Reads the version of a plugin.
 fn version(text: &str) -> Result<semver::Version, Fault> {
     let fault = |why: String| {
-        let shown: String = text.chars().take(80).collect();
-        Fault::new(FaultKind::Invalid, format!("{shown:?} is not a version: {why}"))
+        Fault::new(FaultKind::Invalid, format!("{:?} is not a version: {why}", shown(text)))
             .help("write it as 1.2.3 or 1.2.3-rc.1")
     };
     if text.len() > VERSION_BYTES_MAX {
@@ -94,15 +90,6 @@ fn version(text: &str) -> Result<semver::Version, Fault> {
         return Err(fault("it has build metadata".into()));
     }
     Ok(version)
-}
-
-/// Checks the name of a plugin.
-fn check_plugin_name(name: &str) -> Result<(), Fault> {
-    name_fault(name).map_or(Ok(()), |fault| {
-        let shown: String = name.chars().take(80).collect();
-        Err(Fault::new(FaultKind::Invalid, format!("plugin name {shown:?} {fault}"))
-            .help("use lower-case letters, digits and hyphens, at most 63"))
-    })
 }
 
 impl Tenant {
@@ -260,7 +247,7 @@ impl Server {
         bytes: Bytes,
         signature: Option<&str>,
     ) -> Result<Pushed, Fault> {
-        check_plugin_name(name)?;
+        check_name("plugin", name)?;
         let version = version(version_text)?;
         let key = (name.to_owned(), version.clone());
         let version = version.to_string();
@@ -284,8 +271,7 @@ impl Server {
         let size = record.bytes;
         tenant.store.put_plugin(bytes).await?;
         tenant.plugins().components.insert(record.digest.clone(), size);
-        let text = write_record(&record)
-            .map_err(|fault| Fault::new(FaultKind::Internal, format!("a record cannot be written: {fault}")))?;
+        let text = written(&record)?;
         match tenant.store.put_name(name, &version, &text).await? {
             None => {}
             Some(theirs) => {
@@ -410,7 +396,7 @@ impl Server {
             None => {
                 let (name, version) =
                     named.split_once('@').map_or((named, None), |(name, version)| (name, Some(version)));
-                check_plugin_name(name)?;
+                check_name("plugin", name)?;
                 tenant.find_plugin(name, version)?.digest
             }
         };

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::fault::{Fault, FaultKind};
+use super::fault::{Fault, FaultKind, written};
 use crate::checkpoint::{Revision, Series};
 use crate::model::Timestamp;
 use crate::tenant::RECORD_FORMAT;
@@ -123,8 +123,7 @@ impl JobRecord {
 
     /// Writes it after the revision that was read. Gives the new number.
     pub(super) async fn write(&self, series: &Series, after: u64) -> Result<u64, Fault> {
-        let text = crate::tenant::write_record(self)
-            .map_err(|fault| Fault::new(FaultKind::Internal, format!("a record cannot be written: {fault}")))?;
+        let text = written(self)?;
         match series.append(after, text).await? {
             Some(revision) => Ok(revision.number),
             None => Err(Fault::changed("the job")),

@@ -5,9 +5,10 @@ use serde::Serialize;
 use crate::checkpoint::CheckpointError;
 use crate::error::{Error, ErrorKind};
 use crate::job::Refusal;
+use crate::model::name_fault;
 use crate::plan::Diagnostics;
 use crate::plugin::PluginError;
-use crate::tenant::{QuotaRefusal, SignatureFault, TokenFault};
+use crate::tenant::{QuotaRefusal, SignatureFault, TokenFault, write_record};
 
 /// What the caller can do about it. Each kind has a status of HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -79,6 +80,27 @@ impl Fault {
         Self::new(FaultKind::Conflict, format!("{what} was changed by somebody else meanwhile"))
             .help("look at it again, and repeat what is still wanted; two servers must not run on one store")
     }
+}
+
+/// How much of what somebody wrote is repeated to them, in characters.
+const SHOWN: usize = 80;
+
+/// What somebody wrote, as it is repeated to them.
+pub(crate) fn shown(text: &str) -> String {
+    text.chars().take(SHOWN).collect()
+}
+
+/// Fails for what cannot be the name of a tenant, a plugin or a job.
+pub(super) fn check_name(what: &str, name: &str) -> Result<(), Fault> {
+    let Some(fault) = name_fault(name) else { return Ok(()) };
+    Err(Fault::new(FaultKind::Invalid, format!("{what} name {:?} {fault}", shown(name)))
+        .help("use lower-case letters, digits and hyphens, at most 63"))
+}
+
+/// A record as it is written into the store.
+pub(super) fn written(record: &impl Serialize) -> Result<String, Fault> {
+    write_record(record)
+        .map_err(|fault| Fault::new(FaultKind::Internal, format!("a record cannot be written: {fault}")))
 }
 
 impl From<Error> for Fault {

@@ -59,9 +59,22 @@ pub enum Phase {
     Superseded,
 }
 
-impl std::fmt::Display for Phase {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
+impl Phase {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Starting,
+        Self::Running,
+        Self::Stopping,
+        Self::Stopped,
+        Self::Finished,
+        Self::Waiting,
+        Self::Failed,
+        Self::Superseded,
+    ];
+
+    /// As people and labels say it.
+    pub fn word(self) -> &'static str {
+        match self {
             Self::Starting => "starting",
             Self::Running => "running",
             Self::Stopping => "stopping",
@@ -70,7 +83,13 @@ impl std::fmt::Display for Phase {
             Self::Waiting => "waiting",
             Self::Failed => "failed",
             Self::Superseded => "superseded",
-        })
+        }
+    }
+}
+
+impl std::fmt::Display for Phase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.word())
     }
 }
 

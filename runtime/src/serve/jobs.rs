@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::desired::{Dropped, JobRecord, Origin, Want};
-use super::fault::{Fault, FaultKind};
+use super::fault::{Fault, FaultKind, check_name};
 use super::job::{self, JobHandle, Phase};
 use super::journal::Journal;
 use super::load::{self, Code, Loaded};
@@ -21,7 +21,7 @@ use crate::checkpoint::{
     list_savepoints, look_for,
 };
 use crate::job::{Answer, Change, Changed, Fit, Request};
-use crate::model::{Epoch, NodeName, name_fault};
+use crate::model::{Epoch, NodeName};
 use crate::tenant::QuotaRefusal;
 
 /// How many of the savepoints that deployments make are kept of a job.
@@ -135,7 +135,7 @@ impl Server {
         asked: Deployment,
     ) -> Result<Deployed, Fault> {
         self.check_open()?;
-        check_job_name(name)?;
+        check_name("job", name)?;
         let loaded = {
             let _turn = tenant.starting.acquire().await;
             load::load(&self.inner, tenant, &asked.pipeline, Code::Named(&asked.plugins)).await?
@@ -597,14 +597,6 @@ fn check_fit(fit: &Fit) -> Result<(), Fault> {
     fit.check().and_then(|()| fit.check_dropped()).map_err(|error| {
         let lines = fit.nodes.iter().map(|node| format!("{}: {}: {}\n", node.node, node.verdict.word(), node.reason));
         Fault { details: Some(lines.collect()), ..Fault::from(error) }
-    })
-}
-
-fn check_job_name(name: &str) -> Result<(), Fault> {
-    name_fault(name).map_or(Ok(()), |fault| {
-        let shown: String = name.chars().take(80).collect();
-        Err(Fault::new(FaultKind::Invalid, format!("job name {shown:?} {fault}"))
-            .help("use lower-case letters, digits and hyphens, at most 63"))
     })
 }
 

@@ -4,18 +4,6 @@ use super::Server;
 use super::job::Phase;
 use crate::metrics::{self, GuestSeries, ServerNumbers};
 
-/// Where a job can be, as the label says it.
-const PHASES: [(Phase, &str); 8] = [
-    (Phase::Starting, "starting"),
-    (Phase::Running, "running"),
-    (Phase::Stopping, "stopping"),
-    (Phase::Stopped, "stopped"),
-    (Phase::Finished, "finished"),
-    (Phase::Waiting, "waiting"),
-    (Phase::Failed, "failed"),
-    (Phase::Superseded, "superseded"),
-];
-
 impl Server {
     /// In the OpenMetrics format: everything, or what is a tenant's.
     pub fn numbers(&self, only: Option<&str>) -> String {
@@ -29,9 +17,9 @@ impl Server {
             let name = tenant.name.clone();
             numbers.usage.push((name, usage.cpu.as_secs_f64(), usage.memory_bytes, usage.store_bytes));
             let jobs = tenant.jobs();
-            for (phase, name) in PHASES {
+            for phase in Phase::ALL {
                 let count = jobs.iter().filter(|job| job.phase() == phase).count() as u64;
-                numbers.jobs.push((tenant.name.clone(), name, count));
+                numbers.jobs.push((tenant.name.clone(), phase.word(), count));
             }
         }
         texts.push(metrics::render_server(&numbers));

@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use tokio::sync::Semaphore;
 
-use super::fault::{Fault, FaultKind};
+use super::fault::{Fault, FaultKind, written};
 use super::job::JobHandle;
 use crate::account::{Account, AccountLimits};
 use crate::checkpoint::{Series, Store};
 use crate::plugin::{Plugin, PluginError, PluginHost};
-use crate::tenant::{PluginRecord, Quotas, TenantRecord, read_record, write_record};
+use crate::tenant::{PluginRecord, Quotas, TenantRecord, read_record};
 
 /// How many jobs of a tenant are loaded at once.
 const STARTS_AT_ONCE: usize = 4;
@@ -101,12 +101,11 @@ impl Tenant {
         if record == *before {
             return Ok(before);
         }
-        let text = write_record(&record)
-            .map_err(|fault| Fault::new(FaultKind::Internal, format!("a record cannot be written: {fault}")))?;
-        let written = self.series.append(revision, text).await?;
-        let written = written.ok_or_else(|| Fault::changed(&format!("tenant {:?}", self.name)))?;
+        let text = written(&record)?;
+        let revision = self.series.append(revision, text).await?;
+        let revision = revision.ok_or_else(|| Fault::changed(&format!("tenant {:?}", self.name)))?;
         let record = Arc::new(record);
-        *self.record.write().unwrap_or_else(PoisonError::into_inner) = (written.number, Arc::clone(&record));
+        *self.record.write().unwrap_or_else(PoisonError::into_inner) = (revision.number, Arc::clone(&record));
         Ok(record)
     }
 

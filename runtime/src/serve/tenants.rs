@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::desired::Want;
-use super::fault::{Fault, FaultKind};
+use super::fault::{Fault, FaultKind, check_name, shown};
 use super::job::Phase;
 use super::tenant::Tenant;
 use super::{Caller, Inner, Server};
 use crate::account::AccountUsage;
-use crate::model::{Timestamp, name_fault};
+use crate::model::Timestamp;
 use crate::plan::Diagnostics;
 use crate::tenant::{QuotaRefusal, Quotas, Role, TenantGrants, TenantRecord, Token, TokenRecord, check_key};
 
@@ -239,13 +239,7 @@ impl Server {
     pub async fn create_tenant(&self, caller: &Caller, name: &str, quotas: Option<Quotas>) -> Result<TokenMade, Fault> {
         self.check_open()?;
         caller.may_server(Role::Admin)?;
-        if let Some(fault) = name_fault(name) {
-            let shown: String = name.chars().take(80).collect();
-            return Err(invalid(
-                format!("tenant name {shown:?} {fault}"),
-                "use lower-case letters, digits and hyphens, at most 63",
-            ));
-        }
+        check_name("tenant", name)?;
         let quotas = quotas.unwrap_or_default();
         quotas.check().map_err(|fault| invalid(fault, "choose a value in that range"))?;
         let _changing = self.inner.changing.lock().await;
@@ -532,5 +526,5 @@ impl Server {
 }
 
 fn no_token(id: &str) -> Fault {
-    Fault::not_found("token", &id.chars().take(80).collect::<String>(), "weir tenant token list")
+    Fault::not_found("token", &shown(id), "weir tenant token NAME")
 }

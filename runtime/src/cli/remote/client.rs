@@ -104,30 +104,28 @@ impl Client {
         })
     }
 
-    async fn send(&self, request: reqwest::RequestBuilder) -> Result<reqwest::Response, Error> {
-        let response = request.send().await.map_err(|e| {
+    async fn answer(&self, request: reqwest::RequestBuilder) -> Result<reqwest::Response, Error> {
+        request.send().await.map_err(|e| {
             let what = if e.is_connect() { "does not answer" } else { "did not answer to the end" };
             Error::new(ErrorKind::Store, format!("the server at {} {what}", self.server))
                 .help("start it with `weir serve`, or name another with --server or WEIR_SERVER")
                 .caused_by(e)
-        })?;
-        if response.status().is_success() {
-            return Ok(response);
-        }
-        let status = response.status();
-        let text = response.text().await.unwrap_or_default();
-        Err(refusal(status, &text))
+        })
+    }
+
+    async fn send(&self, request: reqwest::RequestBuilder) -> Result<reqwest::Response, Error> {
+        taken(self.answer(request).await?).await
     }
 
     async fn json<T: DeserializeOwned>(&self, request: reqwest::RequestBuilder) -> Result<T, Error> {
-        let bytes = self.send(request).await?.bytes().await.map_err(|e| self.broken(e))?;
+        self.read(self.send(request).await?).await
+    }
+
+    async fn read<T: DeserializeOwned>(&self, response: reqwest::Response) -> Result<T, Error> {
+        let bytes = response.bytes().await.map_err(|e| self.broken(e))?;
         serde_json::from_slice(&bytes).map_err(|e| {
-            Error::new(
-                ErrorKind::Store,
-                format!("the server at {} answered something else than was expected", self.server),
-            )
-            .help("use the same version of weir on both sides")
-            .caused_by(e)
+            let message = format!("the server at {} answered something else than was expected", self.server);
+            Error::new(ErrorKind::Store, message).help("use the same version of weir on both sides").caused_by(e)
         })
     }
 
@@ -143,11 +141,11 @@ impl Client {
 
     /// None, if there is none.
     pub(in crate::cli) async fn find<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, Error> {
-        let response = self.request(Method::GET, path)?.send().await;
-        if response.is_ok_and(|response| response.status() == StatusCode::NOT_FOUND) {
+        let response = self.answer(self.request(Method::GET, path)?).await?;
+        if response.status() == StatusCode::NOT_FOUND {
             return Ok(None);
         }
-        self.get(path).await.map(Some)
+        self.read(taken(response).await?).await.map(Some)
     }
 
     pub(in crate::cli) async fn put<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Error> {
@@ -190,6 +188,16 @@ impl Client {
     pub(in crate::cli) async fn stream(&self, path: &str) -> Result<reqwest::Response, Error> {
         self.send(self.request(Method::GET, path)?).await
     }
+}
+
+/// An answer that is no refusal.
+async fn taken(response: reqwest::Response) -> Result<reqwest::Response, Error> {
+    if response.status().is_success() {
+        return Ok(response);
+    }
+    let status = response.status();
+    let text = response.text().await.unwrap_or_default();
+    Err(refusal(status, &text))
 }
 
 /// What a server refused, in its words.

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::jobs::confirm;
 use super::{RemoteArgs, segment};
-use crate::cli::output::{Table, bytes, count, print, print_json, time};
+use crate::cli::output::{Table, bytes, count, print, print_json, time, with_unit};
 use crate::cli::run::block_on;
 use crate::error::{Error, ErrorKind};
 use crate::serve::{KeysView, NewToken, TenantView, TokenMade, TokenView};
@@ -346,10 +346,8 @@ fn changed(quotas: &Quotas, set: &[String]) -> Result<Quotas, Error> {
 
 /// A number, which may have a unit of bytes.
 fn quantity(text: &str) -> Option<Value> {
-    for (unit, factor) in [("KiB", 1u64 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)] {
-        if let Some(number) = text.strip_suffix(unit) {
-            return Some(number.trim().parse::<u64>().ok()?.checked_mul(factor)?.into());
-        }
+    if let Some(bytes) = with_unit(text) {
+        return Some(bytes.into());
     }
     serde_json::from_str(text).ok().filter(Value::is_number)
 }

@@ -28,7 +28,8 @@ const TIMES: [(&str, u64); 6] =
     [("us", 1), ("ms", 1_000), ("s", 1_000_000), ("m", 60_000_000), ("h", 3_600_000_000), ("d", 86_400_000_000)];
 
 /// Units of size and their bytes, the smallest first.
-const SIZES: [(&str, u64); 5] = [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)];
+pub(crate) const SIZES: [(&str, u64); 5] =
+    [("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)];
 
 const DURATION_HELP: &str = "write a whole number and one unit of us, ms, s, m, h and d, such as \"250ms\" or \"24h\"";
 const SIZE_HELP: &str = "write a number of bytes, or a whole number and one unit of KiB, MiB, GiB and TiB: \"4MiB\"";
