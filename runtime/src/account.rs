@@ -175,7 +175,7 @@ impl Budget {
 /// What all accounts share.
 #[derive(Debug)]
 struct Shared {
-    cpu: Slots,
+    cpu: Arc<Slots>,
     compiling: Arc<Slots>,
     memory: Pool,
     clock: Clock,
@@ -212,7 +212,7 @@ impl Accounts {
     /// For so many cores, and so much memory in all.
     pub(crate) fn new(cores: u32, memory_bytes_max: Option<u64>, clock: Clock) -> Self {
         let shared = Arc::new(Shared {
-            cpu: Slots::new(cores, clock.clone()),
+            cpu: Arc::new(Slots::new(cores, clock.clone())),
             compiling: Arc::new(Slots::new(cores, clock.clone())),
             memory: Pool::new(memory_bytes_max),
             clock,
@@ -372,6 +372,17 @@ impl Account {
         (self.0.id, self.0.always.load(Ordering::Relaxed))
     }
 
+    /// A slot for work on a thread for such. Not for whoever is polled with one: where there is one slot in all, that
+    /// would wait for itself.
+    pub(crate) async fn turn(&self) -> CpuTurn {
+        let (shared, account) = (&self.0.shared, self.clone());
+        let asked = shared.cpu.now();
+        let slot = if self.0.is_free { None } else { Some(Turn::wait(&shared.cpu, self.0.id).await) };
+        let began = shared.cpu.now();
+        self.0.waited_nanos.fetch_add(nanos(began.saturating_sub(asked)), Ordering::Relaxed);
+        CpuTurn { slot, account, began }
+    }
+
     /// A turn to compile: one at a time for each account, as many as there are cores in all.
     pub(crate) async fn compiling(&self) -> CompilingTurn {
         CompilingTurn(Turn::wait(&self.0.shared.compiling, self.0.id).await)
@@ -459,6 +470,24 @@ pub(crate) struct InstancePlace(Account);
 impl Drop for InstancePlace {
     fn drop(&mut self) {
         self.0.0.instances.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A slot, and what is done with it. Charged when it is dropped.
+#[derive(Debug)]
+pub(crate) struct CpuTurn {
+    slot: Option<Turn>,
+    account: Account,
+    began: Duration,
+}
+
+impl Drop for CpuTurn {
+    fn drop(&mut self) {
+        let used = self.account.0.shared.cpu.now().saturating_sub(self.began);
+        self.account.add_cpu(used);
+        if let Some(slot) = &mut self.slot {
+            slot.used = used;
+        }
     }
 }
 

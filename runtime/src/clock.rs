@@ -12,6 +12,20 @@ use crate::model::Timestamp;
 #[derive(Clone, Debug)]
 pub struct Clock(Kind);
 
+/// How long this thread has been on a processor; none where the operating system does not say.
+pub(crate) fn thread_time() -> Option<Duration> {
+    #[cfg(unix)]
+    {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: it writes one `timespec`, which is there.
+        let known = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) } == 0;
+        let (seconds, nanos) = (u64::try_from(time.tv_sec).ok()?, u32::try_from(time.tv_nsec).ok()?);
+        known.then(|| Duration::new(seconds, nanos))
+    }
+    #[cfg(not(unix))]
+    None
+}
+
 #[derive(Clone, Debug)]
 enum Kind {
     System {

@@ -61,8 +61,10 @@ impl fmt::Display for Budgeted {
 
 #[async_trait]
 impl ObjectStore for Budgeted {
-    async fn put_opts(&self, path: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+    async fn put_opts(&self, path: &Path, payload: PutPayload, mut options: PutOptions) -> Result<PutResult> {
         self.account.store_request(payload.content_length() as u64).await;
+        // A store on this machine works for it.
+        options.extensions.insert(self.account.clone());
         self.inner.put_opts(path, payload, options).await
     }
 

@@ -1,6 +1,6 @@
 //! What a store on a local disk needs beyond `object_store` to survive a loss of power.
 //!
-//! Read in `object_store` 0.14.2 (`local.rs`), with `with_fsync(true)`:
+//! Large objects are written by [`large`]. Read in `object_store` 0.14.2 (`local.rs`), with `with_fsync(true)`:
 //!
 //! - A put writes a temporary file `<name>#<n>`, syncs it, then renames it (put) or hard-links it (create-if-absent) to its
 //!   name and syncs the folder. So Ok means durable, content and entry, for both.
@@ -13,6 +13,8 @@
 //! - A temporary file of a writer that died is hidden from listings and never deleted: [`LocalRoot::sweep`].
 //! - On Windows folders cannot be synced, and are not.
 
+mod large;
+
 use std::fs::File;
 use std::io;
 use std::path::{Path as FsPath, PathBuf};
@@ -21,13 +23,15 @@ use std::sync::Arc;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 
+use large::LocalObjects;
+
 /// The folder on this machine that a store is in.
 #[derive(Clone, Debug)]
 pub(crate) struct LocalRoot(Arc<FsPath>);
 
 impl LocalRoot {
     /// Makes the folder, durably, and opens it.
-    pub(crate) fn open(path: &FsPath) -> io::Result<(Self, LocalFileSystem)> {
+    pub(crate) fn open(path: &FsPath) -> io::Result<(Self, LocalObjects)> {
         std::fs::create_dir_all(path)?;
         let root = path.canonicalize()?;
         // Which of the folders above are new is not known; those that cannot be opened are not ours.
@@ -38,7 +42,7 @@ impl LocalRoot {
         }
         sync(&root)?;
         let objects = LocalFileSystem::new_with_prefix(&root)?.with_fsync(true);
-        Ok((Self(root.into()), objects))
+        Ok((Self(root.into()), LocalObjects::new(objects)))
     }
 
     fn resolve(&self, path: &Path) -> PathBuf {
