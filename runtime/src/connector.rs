@@ -16,6 +16,7 @@ mod json_text;
 mod object;
 mod replay;
 mod stdout;
+mod watch;
 
 use std::path::Path;
 use std::time::Duration;
@@ -161,6 +162,12 @@ pub trait Source: Send {
     /// Does not wait for records to come: it answers [`Polled::Pending`]. It may block for as long as reading a
     /// megabyte from a local disk takes. After an error the source is not used again.
     async fn poll(&mut self, limit: BatchLimit) -> Result<Polled, ConnectorError>;
+
+    /// Waits until there may be something, after it had nothing: to be asked before the time is over that
+    /// [`Polled::Pending`] names. May be dropped and asked again. A source that cannot tell never comes back.
+    async fn changed(&mut self) {
+        std::future::pending().await
+    }
 
     /// Up to where records were handed out by `poll`: opening at these positions gives exactly those that come
     /// after. Ended splits stay in the list, so that they are not read again.

@@ -29,12 +29,17 @@ use serde::{Deserialize, Serialize};
 use self::malformed::Malformed;
 use self::reader::{FileReader, Next, Raw};
 use self::splits::{Fingerprint, Offset, Splits};
+use super::watch::{Coverage, Watch};
 use super::{ConnectorError, Polled, Source, TaskContext};
 use crate::model::{Batch, BatchLimit, NO_TIME, SplitPosition};
 use crate::plan::{FileSourceSpec, OnError, SourceSpec};
 
-/// How long a source that follows waits before it looks for more.
+/// How long a source that follows waits before it looks for more. Twice as long each time that there is nothing.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// The longest time.
+const LOOK_AGAIN_MAX: Duration = Duration::from_secs(1);
+/// The longest time where the operating system tells what changes.
+const LOOK_ANYWAY: Duration = Duration::from_secs(10);
 
 /// The most bytes of values in one batch, whatever its limit says: offsets have 32 bits.
 const BATCH_BYTES_MAX: usize = 1 << 30;
@@ -48,6 +53,10 @@ pub(super) struct FileSource {
     splits: Splits,
     /// The file that is being read, by its number in `splits`.
     current: Option<(usize, FileReader)>,
+    /// Tells when there may be more.
+    watch: Watch,
+    /// How often in a row there was nothing.
+    vain_looks: u32,
     /// How many bytes of values the last batch had: about what the next one will have.
     last_bytes: usize,
     /// What the last poll did, where the number of its records does not say it.
@@ -100,8 +109,16 @@ impl FileSource {
         positions: &[SplitPosition],
     ) -> Result<Self, ConnectorError> {
         let splits = Splits::open(file, dir, context, positions)?;
-        let mut source =
-            Self { spec: spec.clone(), file: file.clone(), splits, current: None, last_bytes: 0, trace: Vec::new() };
+        let mut source = Self {
+            spec: spec.clone(),
+            file: file.clone(),
+            splits,
+            current: None,
+            watch: Watch::default(),
+            vain_looks: 0,
+            last_bytes: 0,
+            trace: Vec::new(),
+        };
         if positions.is_empty() {
             source.trace.push(Step::Began(source.splits.begun()));
         }
@@ -226,16 +243,37 @@ impl FileSource {
             }
         };
         if out.len() > 0 {
+            self.vain_looks = 0;
             self.last_bytes = out.records.values.bytes.len();
             let Gathered { records, rejected, skipped } = out;
             return Ok(Polled::Records { records, rejected, skipped });
         }
         Ok(match (nothing_more, self.file.follow) {
-            (true, true) => Polled::Pending(LOOK_AGAIN),
+            (true, true) => Polled::Pending(self.look_again_in()),
             (true, false) => Polled::End,
             // Much was read and no record came of it yet.
             (false, _) => Polled::Pending(Duration::ZERO),
         })
+    }
+
+    /// How long to wait before the next look, after there was nothing.
+    fn look_again_in(&mut self) -> Duration {
+        let coverage = match self.splits.folder() {
+            Some(folder) => self.watch.look(folder),
+            None => {
+                self.watch.end();
+                Coverage::None
+            }
+        };
+        let longest = match coverage {
+            // What came while nobody told it.
+            Coverage::Begins => LOOK_AGAIN,
+            Coverage::None => LOOK_AGAIN_MAX,
+            Coverage::Full => LOOK_ANYWAY,
+        };
+        let pause = LOOK_AGAIN.saturating_mul(1 << self.vain_looks.min(16));
+        self.vain_looks = self.vain_looks.saturating_add(1);
+        pause.min(longest)
     }
 
     /// Does the steps of a poll again.
@@ -297,6 +335,11 @@ impl FileSource {
 impl Source for FileSource {
     async fn poll(&mut self, limit: BatchLimit) -> Result<Polled, ConnectorError> {
         self.gather(limit)
+    }
+
+    async fn changed(&mut self) {
+        self.watch.changed().await;
+        self.vain_looks = 0;
     }
 
     fn trace(&mut self) -> Vec<u8> {

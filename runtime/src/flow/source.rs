@@ -127,10 +127,16 @@ impl SourceTask {
         }
     }
 
-    /// The next barrier, if one comes within the pause and before a snapshot can go on. In it: none if nobody can send one any more.
+    /// The next barrier, if one comes within the pause, before the source has something, and before a snapshot can go on. In it: none if nobody can send one any more.
     async fn wait(&mut self, pause: Option<Duration>) -> Option<Option<Barrier>> {
         let (is_writing, room) = (self.chain.is_writing(), self.chain.room());
-        next_before(is_writing, room, pause, self.barriers.recv()).await
+        let waits = pause.is_some();
+        let next = next_before(is_writing, room, pause, self.barriers.recv());
+        tokio::select! {
+            biased;
+            next = next => next,
+            () = self.source.changed(), if waits => None,
+        }
     }
 
     /// Polls once and hands on what came. Says how long to wait if nothing did.

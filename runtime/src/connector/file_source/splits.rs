@@ -74,6 +74,8 @@ struct Marker {
 pub(super) struct Splits {
     pattern: String,
     dir: PathBuf,
+    /// The one in which the pattern names files.
+    folder: PathBuf,
     root: Option<PathBuf>,
     follow: bool,
     parallelism: u32,
@@ -88,9 +90,11 @@ impl Splits {
         context: &TaskContext,
         positions: &[SplitPosition],
     ) -> Result<Self, ConnectorError> {
+        let full = dir.join(&spec.path);
         let mut splits = Self {
             pattern: spec.path.clone(),
             dir: dir.into(),
+            folder: full.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).into(),
             root: spec.root.clone(),
             follow: spec.follow,
             parallelism: context.parallelism.max(1),
@@ -129,6 +133,20 @@ impl Splits {
             }
         }
         Ok(found)
+    }
+
+    /// The folder in which all happens that concerns this source, if it is one: not where the folders, too, are a matter of a pattern, or
+    /// where a file may be changed elsewhere, since it is a link or has other names.
+    pub(super) fn folder(&self) -> Option<&Path> {
+        let at = self.pattern.rfind('/');
+        if at.is_some_and(|at| self.pattern[..at].contains(['*', '?', '['])) {
+            return None;
+        }
+        let is_here = |split: &Split| {
+            let found = std::fs::symlink_metadata(&split.path);
+            found.is_ok_and(|found| found.is_file() && has_one_name(&found))
+        };
+        self.list.iter().filter(|split| !split.offset.done).all(is_here).then_some(&self.folder)
     }
 
     /// The files at the beginning, by their names and numbers.
@@ -285,6 +303,16 @@ impl Splits {
 
 /// No path that was listed contains it: it would have lost the double slash.
 const MARKER: &str = "*//";
+
+#[cfg(unix)]
+fn has_one_name(found: &std::fs::Metadata) -> bool {
+    std::os::unix::fs::MetadataExt::nlink(found) == 1
+}
+
+#[cfg(not(unix))]
+fn has_one_name(_: &std::fs::Metadata) -> bool {
+    true
+}
 
 impl Split {
     fn new(name: String, path: PathBuf, index: Option<u64>) -> Self {

@@ -369,6 +369,60 @@ fn a_file_that_is_gone_shorter_or_different_is_refused_by_name() {
     }
 }
 
+/// How long it would wait.
+fn pause(source: &mut FileSource) -> Duration {
+    match block_on(source.poll(limit(10))).unwrap() {
+        Polled::Pending(pause) => pause,
+        polled => panic!("{polled:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_source_that_waits_looks_less_and_less_and_is_told_when_there_is_more() {
+    let mut case = Case::new("in-*.txt", SourceFormat::Lines);
+    case.file.follow = true;
+    let mut source = case.open(&[]);
+    let pauses: Vec<_> = (0..12).map(|_| pause(&mut source)).collect();
+    assert_eq!(pauses[0], LOOK_AGAIN, "what came before it was told is looked for");
+    assert!(pauses.is_sorted(), "{pauses:?}");
+    if !cfg!(target_os = "linux") {
+        return assert_eq!(pauses[11], LOOK_AGAIN_MAX);
+    }
+    assert_eq!(pauses[11], LOOK_ANYWAY);
+    for (write, values) in [
+        (&(|| drop(case.put("in-1.txt", "a\n"))) as &dyn Fn(), vec!["a"]),
+        (&|| case.append("in-1.txt", "b\nc\n"), vec!["b", "c"]),
+        (&|| fs::rename(case.put("other", "d\n"), case.dir.path().join("in-2.txt")).unwrap(), vec!["d"]),
+    ] {
+        write();
+        let mut read = Read::default();
+        // It may be told more than once, and too early.
+        while read.values.len() < values.len() {
+            source.changed().await;
+            read.values.extend(drain(&mut source, limit(10)).values);
+        }
+        assert_eq!(read.values, values);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn what_may_be_changed_unseen_is_looked_at_at_least_once_a_second() {
+    let linked = Case::new("in.txt", SourceFormat::Lines);
+    let elsewhere = linked.put("elsewhere", "a\n");
+    std::os::unix::fs::symlink(&elsewhere, linked.dir.path().join("in.txt")).unwrap();
+    let two_names = Case::new("in.txt", SourceFormat::Lines);
+    fs::hard_link(two_names.put("elsewhere", "a\n"), two_names.dir.path().join("in.txt")).unwrap();
+    let folders = Case::new("*/in.txt", SourceFormat::Lines);
+    for mut case in [linked, two_names, folders] {
+        case.file.follow = true;
+        let mut source = case.open(&[]);
+        drain(&mut source, limit(10));
+        let pauses: Vec<_> = (0..12).map(|_| pause(&mut source)).collect();
+        assert_eq!(pauses[11], LOOK_AGAIN_MAX, "{}", case.file.path);
+    }
+}
+
 #[test]
 fn a_checkpoint_of_a_source_that_followed_is_not_taken_by_one_that_does_not() {
     let mut case = Case::new("in.txt", SourceFormat::Lines);
