@@ -5,7 +5,12 @@
 //! lost. Old revisions are deleted when some newer ones are there. Somebody who slept meanwhile may then create a number that was deleted:
 //! the listing afterwards shows it a higher one, and it takes its own back. Readers count the highest only, so they never see it.
 //!
+//! Whether a change was written is sometimes not known: the store did not answer. Whoever made it is told so; the next change settles it
+//! first, and comes after it if it was.
+//!
 //! The body is text of the caller's, in an envelope that shows damage, with a nonce: no two writers write the same bytes.
+
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use object_store::path::Path;
@@ -25,6 +30,8 @@ const READ_ATTEMPTS_MAX: u32 = 16;
 pub struct Series {
     store: Store,
     folder: Path,
+    /// What may have been written after a revision.
+    doubt: Arc<Mutex<Option<(u64, Bytes)>>>,
 }
 
 /// One of them.
@@ -37,14 +44,18 @@ pub struct Revision {
 }
 
 impl Series {
+    fn new(store: &Store, folder: Path) -> Self {
+        Self { store: store.clone(), folder, doubt: Arc::default() }
+    }
+
     /// What a server knows of itself.
     pub fn of_server(store: &Store) -> Self {
-        Self { store: store.clone(), folder: store.server_folder() }
+        Self::new(store, store.server_folder())
     }
 
     /// What the tenant whose part `store` is may do.
     pub fn of_tenant(store: &Store) -> Self {
-        Self { store: store.clone(), folder: store.tenant_folder() }
+        Self::new(store, store.tenant_folder())
     }
 
     /// What a job is to be.
@@ -54,7 +65,7 @@ impl Series {
     /// [`CheckpointError::Name`] for what cannot be the name of a job.
     pub fn of_job(store: &Store, job: &str) -> Result<Self, CheckpointError> {
         check_name("job", job)?;
-        Ok(Self { store: store.clone(), folder: store.desired_folder(job) })
+        Ok(Self::new(store, store.desired_folder(job)))
     }
 
     /// The highest revision; none if there is none.
@@ -79,28 +90,52 @@ impl Series {
     ///
     /// # Errors
     ///
-    /// If the store does not answer, or it is not known whether it was written: read it again.
+    /// If the store does not answer, or it is not known whether it was written. Then the next one may come after it.
     pub async fn append(&self, after: u64, text: String) -> Result<Option<Revision>, CheckpointError> {
-        let number = after + 1;
-        let path = self.path(number);
+        let doubt = self.doubt().clone();
+        let after = match doubt {
+            Some((before, bytes)) if before == after => match self.add(after, &bytes).await? {
+                true => after + 1,
+                false => {
+                    *self.doubt() = None;
+                    return Ok(None);
+                }
+            },
+            _ => after,
+        };
+        *self.doubt() = None;
         let bytes: Bytes = envelope::seal(MAGIC, &(self.store.nonce()?, &text))?;
         if bytes.len() as u64 > OBJECT_BYTES_MAX {
-            let (what, value) = (format!("what {path} says (bytes)"), bytes.len() as u64);
+            let (what, value) = (format!("what {} says (bytes)", self.path(after + 1)), bytes.len() as u64);
             return Err(CheckpointError::TooLarge { what, value, limit: OBJECT_BYTES_MAX });
         }
-        if self.store.settle(&path, &bytes).await? != Created::Written {
-            return Ok(None);
+        *self.doubt() = Some((after, bytes.clone()));
+        let added = self.add(after, &bytes).await?;
+        *self.doubt() = None;
+        Ok(added.then_some(Revision { number: after + 1, text }))
+    }
+
+    /// Makes the object of a revision. False: somebody else changed it meanwhile. May be repeated after an error.
+    async fn add(&self, after: u64, bytes: &Bytes) -> Result<bool, CheckpointError> {
+        let number = after + 1;
+        let path = self.path(number);
+        if self.store.settle(&path, bytes).await? != Created::Written {
+            return Ok(false);
         }
         let all = numbers(&self.store.list(&self.folder).await?);
         if all.last().is_some_and(|&highest| highest > number) {
             self.store.delete(&path).await?;
-            return Ok(None);
+            return Ok(false);
         }
         let old = all.into_iter().filter(|&n| n + KEPT <= number).map(|n| self.path(n)).collect();
         if let Err(error) = self.store.delete_all(old).await {
             tracing::debug!(%error, "old revisions are left for the next change");
         }
-        Ok(Some(Revision { number, text }))
+        Ok(true)
+    }
+
+    fn doubt(&self) -> std::sync::MutexGuard<'_, Option<(u64, Bytes)>> {
+        self.doubt.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Deletes all revisions, the oldest first: one that is read meanwhile is the newest.
@@ -168,6 +203,28 @@ mod tests {
         assert_eq!(series.append(1, "late".into()).await.unwrap(), None);
         assert_eq!(series.newest().await.unwrap().map(|r| r.number), Some(9));
         assert!(!series.store.exists(&series.path(2)).await.unwrap(), "what it wrote is taken back");
+    }
+
+    #[tokio::test]
+    async fn a_change_after_one_of_which_it_is_not_known_whether_it_was_written_comes_after_it() {
+        for was_written in [true, false] {
+            let series = series();
+            let bytes = envelope::seal(MAGIC, &([1_u8; 16], "lost on its way")).expect("it is text");
+            *series.doubt() = Some((0, bytes.clone()));
+            if was_written {
+                assert!(series.add(0, &bytes).await.unwrap());
+            }
+            let next = series.append(0, "next".into()).await.unwrap().expect("nobody else writes");
+            assert_eq!(next.number, 2, "{was_written}");
+            assert_eq!(series.newest().await.unwrap(), Some(next));
+        }
+        // What somebody else has written instead is not taken for one's own.
+        let series = series();
+        *series.doubt() = Some((0, envelope::seal(MAGIC, &([1_u8; 16], "mine")).expect("it is text")));
+        let theirs = Series::new(&series.store, series.folder.clone());
+        assert!(theirs.append(0, "theirs".into()).await.unwrap().is_some());
+        assert_eq!(series.append(0, "next".into()).await.unwrap(), None);
+        assert_eq!(series.newest().await.unwrap().map(|r| r.text), Some("theirs".to_owned()));
     }
 
     #[tokio::test]
