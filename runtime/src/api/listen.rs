@@ -1,6 +1,9 @@
 //! Connections: how many, how long they may take, and how they end.
 //!
-//! Whoever connects and says nothing, or reads nothing, is let go after a while, so that slow clients take no places from others.
+//! Whoever connects and says nothing, or reads nothing, is let go after a while, so that slow clients take no places from others: soon where places
+//! are few. One address has half of them at most.
+
+mod peers;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -20,12 +23,19 @@ use tokio::sync::{Semaphore, watch};
 use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 
+use self::peers::Peers;
 use crate::error::{Error, ErrorKind};
 
 /// How many connections there may be.
 const CONNECTIONS_MAX: usize = 1_024;
 /// How long the head of a request may take to come, also the next one of a connection; and a handshake.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(15);
+/// The same for connections that come when most places are taken.
+const HEAD_TIMEOUT_CROWDED: Duration = Duration::from_secs(3);
+/// Fewer free places than this are few.
+const PLACES_FEW: usize = CONNECTIONS_MAX / 4;
+/// How many connections one address may have.
+const CONNECTIONS_OF_ONE_MAX: usize = CONNECTIONS_MAX / 2;
 /// How long a client may take to read something, or to send the next piece of a body.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long what was begun may take when the server stops.
@@ -99,15 +109,16 @@ pub async fn listen(address: SocketAddr, tls: Option<&Tls>) -> Result<Listening,
 pub async fn serve(listening: Listening, router: Router, mut stop: watch::Receiver<bool>) {
     let Listening { listener, tls, .. } = listening;
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let peers = Peers::new(CONNECTIONS_OF_ONE_MAX);
     let graceful = GracefulShutdown::new();
     loop {
         let accepted = async {
             let place = Arc::clone(&places).acquire_owned().await;
             (place, listener.accept().await)
         };
-        let (place, stream) = tokio::select! {
+        let (place, stream, peer) = tokio::select! {
             accepted = accepted => match accepted {
-                (Ok(place), Ok((stream, _))) => (place, stream),
+                (Ok(place), Ok((stream, peer))) => (place, stream, peer),
                 (_, Err(error)) => {
                     // Out of files, perhaps: not at once again.
                     tracing::warn!(target: "weir::api", %error, "a connection could not be taken");
@@ -119,10 +130,16 @@ pub async fn serve(listening: Listening, router: Router, mut stop: watch::Receiv
             },
             () = told(&mut stop) => break,
         };
+        let Some(of_peer) = peers.enter(peer.ip()) else {
+            tracing::debug!(target: "weir::api", %peer, "it has {CONNECTIONS_OF_ONE_MAX} connections: one more is closed");
+            continue;
+        };
+        let is_crowded = places.available_permits() < PLACES_FEW;
+        let patience = if is_crowded { HEAD_TIMEOUT_CROWDED } else { HEAD_TIMEOUT };
         let (router, tls, watcher) = (router.clone(), tls.clone(), graceful.watcher());
         tokio::spawn(async move {
-            let _place = place;
-            if let Err(error) = connection(stream, tls, router, watcher).await {
+            let _places = (place, of_peer);
+            if let Err(error) = connection(stream, tls, router, patience, watcher).await {
                 tracing::debug!(target: "weir::api", error, "a connection ended");
             }
         });
@@ -140,6 +157,7 @@ async fn connection(
     stream: TcpStream,
     tls: Option<TlsAcceptor>,
     router: Router,
+    patience: Duration,
     watcher: hyper_util::server::graceful::Watcher,
 ) -> Result<(), String> {
     let _ = stream.set_nodelay(true);
@@ -147,11 +165,11 @@ async fn connection(
     stream.set_write_timeout(Some(WRITE_TIMEOUT));
     let stream = Box::pin(stream);
     match tls {
-        None => answer(stream, router, watcher).await,
+        None => answer(stream, router, patience, watcher).await,
         Some(tls) => {
-            let accepted = tokio::time::timeout(HEAD_TIMEOUT, tls.accept(stream)).await;
+            let accepted = tokio::time::timeout(patience, tls.accept(stream)).await;
             let stream = accepted.map_err(|_| "no handshake came".to_owned())?.map_err(|e| e.to_string())?;
-            answer(stream, router, watcher).await
+            answer(stream, router, patience, watcher).await
         }
     }
 }
@@ -159,11 +177,12 @@ async fn connection(
 async fn answer(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     router: Router,
+    patience: Duration,
     watcher: hyper_util::server::graceful::Watcher,
 ) -> Result<(), String> {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
+        .header_read_timeout(patience)
         .max_buf_size(HEAD_BYTES_MAX)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     watcher.watch(connection).await.map_err(|e| e.to_string())
