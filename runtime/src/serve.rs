@@ -11,6 +11,7 @@
 //! host and the processors, and nothing else: no name, lock or queue of one is waited for by another.
 
 mod catalogue;
+mod deploy;
 mod desired;
 mod edit;
 mod fault;
@@ -25,7 +26,6 @@ mod tenants;
 mod upgrade;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -33,27 +33,33 @@ use futures::StreamExt;
 use tokio::sync::watch;
 
 pub use catalogue::{ComponentView, PluginView, Pushed};
+pub use deploy::{Deployed, Deployment, RescaleRequest};
 pub use desired::{JobRecord, Want};
 pub(crate) use fault::shown;
 pub use fault::{Fault, FaultKind};
 pub use job::{JobHandle, Phase};
-pub use jobs::{Deployed, Deployment, RescaleRequest, StartRequest, StopRequest, StoppedView};
+pub use jobs::{StartRequest, StopRequest, StoppedView};
 pub use journal::{Journal, LogLine, Ring};
 pub use status::{EdgeView, FaultView, JobSummary, JobView, NodePlan, NodeView, RunView, SavepointView};
 pub use tenant::Tenant;
 pub use tenants::{KeysView, NewToken, TenantView, TokenMade, TokenView, UsageView};
 pub use upgrade::UpgradeAsked;
 
-use crate::checkpoint::{DEFAULT_TENANT, Series, Store};
+use crate::checkpoint::{DEFAULT_TENANT, Revision, Series, Store};
 use crate::clock::Clock;
 use crate::job::Request;
 use crate::plugin::PluginHost;
-use crate::tenant::{QuotaRefusal, RECORD_FORMAT, Role, ServerRecord, TenantGrants, TenantRecord, Token, read_record};
+use crate::tenant::{
+    QuotaRefusal, RECORD_FORMAT, Role, ServerRecord, Taken, TenantGrants, TenantRecord, Token, read_record,
+};
 
 /// How many tenants or jobs are read from the store at once.
 const STARTS_AT_ONCE: usize = 16;
 /// How often rates are taken.
 const SAMPLE_EVERY: Duration = Duration::from_secs(2);
+
+/// How often the server's own tokens are read again: somebody may have reset them with a server of their own.
+const REFRESH_EVERY: Duration = Duration::from_secs(60);
 
 /// How a server is set up.
 #[derive(Debug)]
@@ -66,8 +72,8 @@ pub struct ServeOptions {
     pub clock: Clock,
     /// One tenant, which needs no tokens, with these grants. Only for somebody who is alone on the machine.
     pub dev: Option<TenantGrants>,
-    /// Directories that no grant may touch.
-    pub forbidden: Vec<PathBuf>,
+    /// What no grant may touch.
+    pub taken: Taken,
 }
 
 /// See the module. Cheap to clone.
@@ -83,7 +89,7 @@ pub(crate) struct Inner {
     host: PluginHost,
     clock: Clock,
     dev: bool,
-    forbidden: Vec<PathBuf>,
+    taken: Taken,
     series: Series,
     record: RwLock<(u64, Arc<ServerRecord>)>,
     /// One change of the set of tenants and of the server's tokens at a time.
@@ -116,28 +122,17 @@ impl Server {
         reset: bool,
         keep: impl FnOnce(&Token) -> Result<(), Fault>,
     ) -> Result<Self, Fault> {
-        let ServeOptions { store, host, clock, dev, forbidden } = options;
+        let ServeOptions { store, host, clock, dev, taken } = options;
         store.probe().await?;
         let series = Series::of_server(&store);
-        let (number, record) = match series.newest().await? {
-            Some(revision) => {
-                let record = read_record::<ServerRecord>(&revision.text).map_err(|fault| {
-                    let message = format!(
-                        "what the server knows of itself, revision {}, cannot be read: {fault}",
-                        revision.number
-                    );
-                    Fault::new(FaultKind::Internal, message)
-                })?;
-                (revision.number, record)
-            }
-            None => (0, ServerRecord { format: RECORD_FORMAT, tokens: Vec::new() }),
-        };
+        let none = || (0, ServerRecord { format: RECORD_FORMAT, tokens: Vec::new() });
+        let (number, record) = newest_of_server(&series).await?.unwrap_or_else(none);
         let inner = Arc::new(Inner {
             store,
             host,
             clock,
             dev: dev.is_some(),
-            forbidden,
+            taken,
             series,
             record: RwLock::new((number, Arc::new(record))),
             changing: tokio::sync::Mutex::default(),
@@ -167,7 +162,7 @@ impl Server {
     }
 
     async fn open_dev(&self, grants: TenantGrants) -> Result<(), Fault> {
-        grants.check(&self.inner.forbidden).map_err(|fault| Fault::new(FaultKind::Invalid, fault))?;
+        grants.check(&self.inner.taken).map_err(|fault| Fault::new(FaultKind::Invalid, fault))?;
         let there = self.inner.tenants().get(DEFAULT_TENANT).cloned();
         let tenant = match there {
             Some(tenant) => tenant,
@@ -262,8 +257,8 @@ impl Server {
         let Some((number, record)) = Tenant::read(&store).await? else { return Ok(None) };
         let tenant = Tenant::new(name, &self.inner.host, store, number, record);
         tenant.read_plugins().await?;
-        let store = &tenant.store;
-        let jobs: Vec<_> = futures::stream::iter(tenant.store.list_desired().await?)
+        let store = &tenant.records;
+        let jobs: Vec<_> = futures::stream::iter(store.list_desired().await?)
             .map(|job| async move {
                 let series = Series::of_job(store, &job)?;
                 let newest = JobRecord::newest(&series).await?;
@@ -287,6 +282,7 @@ impl Server {
 
     async fn take_samples(self) {
         let mut closing = self.inner.closing.subscribe();
+        let mut refreshed = self.inner.clock.elapsed();
         loop {
             tokio::select! {
                 () = tokio::time::sleep(SAMPLE_EVERY) => {}
@@ -298,17 +294,35 @@ impl Server {
                 jobs.iter().for_each(|job| job.sample(now));
                 self.check_state(&tenant, &jobs);
             }
+            self.weigh().await;
+            if now.saturating_sub(refreshed) >= REFRESH_EVERY {
+                refreshed = now;
+                if let Err(fault) = self.inner.refresh().await {
+                    tracing::warn!("the tokens of the server cannot be read again: {}", fault.message);
+                }
+            }
+        }
+    }
+
+    /// Looks how much state jobs have that stand still: some of them each time, so that a start with many is not slow.
+    async fn weigh(&self) {
+        let tenants = self.tenants();
+        let jobs = tenants.iter().flat_map(|tenant| tenant.jobs().into_iter().map(move |job| (tenant, job)));
+        for (tenant, job) in jobs.filter(|(_, job)| job.is_unweighed()).take(STARTS_AT_ONCE) {
+            if let Err(fault) = job.weigh(&tenant.records).await {
+                tracing::debug!(tenant = tenant.name, job = job.name, "its state is not known: {}", fault.message);
+            }
         }
     }
 
     /// Stops the job with the most state of a tenant whose jobs have more than it may: with a last checkpoint, so that nothing is lost.
     fn check_state(&self, tenant: &Arc<Tenant>, jobs: &[Arc<JobHandle>]) {
         let limit = tenant.record().quotas.state_bytes;
-        let running = jobs.iter().filter(|job| job.phase() == Phase::Running);
-        let sizes: Vec<_> = running.map(|job| (job.state_bytes(), job)).collect();
-        let all = sizes.iter().map(|(bytes, _)| bytes).sum::<u64>();
+        let all = jobs.iter().map(|job| job.state_bytes()).fold(0_u64, u64::saturating_add);
         let Err(refusal) = QuotaRefusal::check(&tenant.name, "state_bytes", all, limit) else { return };
-        let Some((_, job)) = sizes.into_iter().max_by_key(|(bytes, _)| *bytes) else { return };
+        // Only what runs grows.
+        let running = jobs.iter().filter(|job| job.phase() == Phase::Running);
+        let Some(job) = running.max_by_key(|job| job.state_bytes()) else { return };
         tracing::warn!(tenant = tenant.name, job = job.name, "it is stopped: {refusal}");
         let (server, tenant, job) = (self.clone(), Arc::clone(tenant), Arc::clone(job));
         let caller = Caller { tenant: Some(tenant.name.clone()), role: Role::Admin, id: "quota".into() };
@@ -430,16 +444,40 @@ impl Inner {
         Arc::clone(&self.record.read().unwrap_or_else(PoisonError::into_inner).1)
     }
 
+    /// Reads again what the server knows of itself.
+    async fn refresh(&self) -> Result<(), Fault> {
+        let Some((number, record)) = newest_of_server(&self.series).await? else { return Ok(()) };
+        let mut held = self.record.write().unwrap_or_else(PoisonError::into_inner);
+        if number > held.0 {
+            tracing::info!(number, "the server's tokens were changed by another server");
+            *held = (number, Arc::new(record));
+        }
+        Ok(())
+    }
+
     /// Changes what the server knows of itself. Whoever calls it holds `changing`, or is alone.
     async fn change_server(&self, change: impl FnOnce(&mut ServerRecord)) -> Result<(), Fault> {
         let (number, before) = self.record.read().unwrap_or_else(PoisonError::into_inner).clone();
         let mut record = ServerRecord::clone(&before);
         change(&mut record);
         let text = fault::written(&record)?;
-        let written = self.series.append(number, text).await?.ok_or_else(|| Fault::changed("the server"))?;
+        let Some(written) = self.series.append(number, text).await? else {
+            self.refresh().await?;
+            return Err(Fault::changed("the server"));
+        };
         *self.record.write().unwrap_or_else(PoisonError::into_inner) = (written.number, Arc::new(record));
         Ok(())
     }
+}
+
+/// The newest revision of what a server knows of itself.
+async fn newest_of_server(series: &Series) -> Result<Option<(u64, ServerRecord)>, Fault> {
+    let Some(Revision { number, text }) = series.newest().await? else { return Ok(None) };
+    let record = read_record(&text).map_err(|fault| {
+        let message = format!("what the server knows of itself, revision {number}, cannot be read: {fault}");
+        Fault::new(FaultKind::Internal, message)
+    })?;
+    Ok(Some((number, record)))
 }
 
 impl Caller {
@@ -462,7 +500,7 @@ impl Caller {
                 FaultKind::Forbidden,
                 format!("this needs the role {least}, and the token has {}", self.role),
             )
-            .help("use another token, or ask an admin of the tenant for one: `weir tenant token`"));
+            .help("use another token, or ask an admin of the tenant for one: `weir tenant token TENANT --role ROLE`"));
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ mod signature;
 mod token;
 
 pub use admit::admit;
-pub use grants::{HttpGrant, ObjectGrant, TenantGrants};
+pub use grants::{HttpGrant, ObjectGrant, Taken, TenantGrants};
 pub use quota::{QuotaRefusal, Quotas};
 pub use record::{PluginRecord, RECORD_FORMAT, ServerRecord, TenantRecord};
 pub(crate) use record::{read as read_record, write as write_record};

@@ -28,7 +28,7 @@ pub(super) fn token(headers: &HeaderMap) -> Result<Option<&str>, Fault> {
     });
     bearer.map(Some).ok_or_else(|| {
         Fault::new(FaultKind::Unauthenticated, "the header Authorization is not `Bearer TOKEN`")
-            .help("send a token from `weir tenant token`")
+            .help("send a token that `weir tenant token TENANT --role ROLE` made")
     })
 }
 

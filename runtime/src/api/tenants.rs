@@ -48,7 +48,7 @@ pub(super) fn routes() -> OpenApiRouter<Server> {
 async fn list(State(server): State<Server>, Auth(caller): Auth) -> Answer<Vec<TenantView>> {
     let all = server.tenants();
     let mine = all.iter().filter(|tenant| caller.may(&tenant.name, Role::Read).is_ok());
-    Ok(Json(mine.map(|tenant| tenant.view()).collect()))
+    Ok(Json(mine.map(|tenant| tenant.view(&caller)).collect()))
 }
 
 /// Makes a tenant, with a first token for its admin.
@@ -68,7 +68,7 @@ async fn create(
     params(("tenant" = String, Path, description = "The tenant")),
     responses((status = 200, body = TenantView), Refusals))]
 async fn show(State(server): State<Server>, Auth(caller): Auth, At(tenant): At<String>) -> Answer<TenantView> {
-    Ok(Json(server.tenant(&caller, &tenant, Role::Read)?.view()))
+    Ok(Json(server.tenant(&caller, &tenant, Role::Read)?.view(&caller)))
 }
 
 /// Deletes a tenant with everything that it has. Its jobs are stopped where they are.

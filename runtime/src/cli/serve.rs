@@ -1,6 +1,6 @@
 //! `weir serve`: the host of many tenants, over HTTP.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::plan::duration;
 use crate::serve::{Fault, FaultKind, ServeOptions, Server};
-use crate::storage::StoreUrl;
-use crate::tenant::{TenantGrants, Token};
+use crate::storage::{Scheme, StoreUrl};
+use crate::tenant::{Taken, TenantGrants, Token};
 
 /// How logs are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -112,9 +112,14 @@ impl ServeArgs {
             .map_err(|e| Error::new(ErrorKind::Usage, "the working directory cannot be read").caused_by(e))?;
         let store_options = self.store_options.iter().cloned().collect();
         let store = Store::open_with(&self.store, &dir, &store_options)?;
-        let mut forbidden: Vec<PathBuf> = cache_dir().into_iter().collect();
-        if let Some(path) = self.store.strip_prefix("file://") {
-            forbidden.push(dir.join(path));
+        let mut taken = Taken { directories: cache_dir().into_iter().collect(), ..Taken::default() };
+        match StoreUrl::parse(&self.store).ok() {
+            Some(url) if url.scheme == Scheme::File => taken.directories.push(dir.join(&url.path)),
+            url => taken.store = url,
+        }
+        taken.directories.extend([&self.tls_cert, &self.tls_key].into_iter().flatten().map(|file| dir.join(file)));
+        if !self.dev {
+            taken.directories.push(dir.join(&self.admin_token_file));
         }
         let directory = self.directory.as_ref().map(|directory| dir.join(directory));
         let dev = self.dev.then(|| TenantGrants { directory, clock: true, random: true, ..TenantGrants::default() });
@@ -123,7 +128,7 @@ impl ServeArgs {
             host: plugin_host_for(self.instances, self.plugin_memory.or_else(most_memory))?,
             clock: Clock::system(),
             dev,
-            forbidden,
+            taken,
         };
         let file = self.admin_token_file.clone();
         let server = Server::open(options, self.reset_admin_token, |token| keep(&file, token)).await.map_err(error)?;
@@ -187,17 +192,31 @@ fn shown(store: &str) -> String {
     StoreUrl::parse(store).map_or_else(|_| "the store".into(), |url| url.to_string())
 }
 
-/// Writes the first token where only its owner can read it.
+/// Writes the first token where only its owner can read it. What is there is replaced if it is such a token, and nothing else.
 fn keep(file: &Path, token: &Token) -> Result<(), Fault> {
+    let is_other = |text: &[u8]| std::str::from_utf8(text).ok().is_none_or(|text| Token::parse(text.trim()).is_err());
     let write = || {
-        // One that was written before the server died is good for nothing.
-        match std::fs::remove_file(file) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
-            _ => {}
+        match read_start(file) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) => return Err(e),
+            Ok(there) if is_other(&there) => {
+                return Err(std::io::Error::other("there is a file of that name that is no token"));
+            }
+            Ok(_) => {}
         }
-        let mut out = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
-        writeln!(out, "{}", token.expose())?;
-        out.sync_all()
+        let mut staged = file.as_os_str().to_owned();
+        staged.push(format!(".{}", std::process::id()));
+        let staged = PathBuf::from(staged);
+        let written = (|| {
+            let mut out = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&staged)?;
+            writeln!(out, "{}", token.expose())?;
+            out.sync_all()?;
+            std::fs::rename(&staged, file)
+        })();
+        if written.is_err() {
+            let _ = std::fs::remove_file(&staged);
+        }
+        written
     };
     write().map_err(|e| {
         Fault::new(FaultKind::Invalid, format!("the first token cannot be written to {}: {e}", file.display()))
@@ -205,6 +224,13 @@ fn keep(file: &Path, token: &Token) -> Result<(), Fault> {
     })?;
     tracing::info!(file = %file.display(), "a token of an admin is in this file, and nowhere else");
     Ok(())
+}
+
+/// The beginning of a file, longer than a token.
+fn read_start(file: &Path) -> std::io::Result<Vec<u8>> {
+    let mut start = Vec::new();
+    std::fs::File::open(file)?.take(4 << 10).read_to_end(&mut start)?;
+    Ok(start)
 }
 
 fn error(fault: Fault) -> Error {

@@ -10,10 +10,11 @@ use utoipa::ToSchema;
 
 use super::fault::{Fault, FaultKind, check_name, shown, written};
 use super::load;
-use super::tenant::Tenant;
+use super::tenant::{Pins, Tenant};
 use super::{Caller, Inner, Server};
 use crate::checkpoint::PLUGIN_BYTES_MAX;
 use crate::model::Timestamp;
+use crate::offload::offload_for;
 use crate::plugin::component;
 use crate::tenant::{PluginRecord, QuotaRefusal, RECORD_FORMAT, TenantRecord, check_signature, read_record};
 
@@ -96,7 +97,7 @@ impl Tenant {
     /// Reads which plugins there are.
     pub(super) async fn read_plugins(&self) -> Result<(), Fault> {
         let mut plugins = super::tenant::Plugins::default();
-        for (name, text) in self.store.list_names().await? {
+        for (name, text) in self.records.list_names().await? {
             let Ok(version) = version(&name.1) else { continue };
             match read_record::<PluginRecord>(&text) {
                 Ok(record) => {
@@ -105,7 +106,7 @@ impl Tenant {
                 Err(fault) => tracing::error!(tenant = self.name, plugin = name.0, fault, "a plugin is left out"),
             }
         }
-        plugins.components = self.store.list_plugins().await?.into_iter().collect();
+        plugins.components = self.records.list_plugins().await?.into_iter().collect();
         *self.plugins() = plugins;
         Ok(())
     }
@@ -182,15 +183,29 @@ impl Tenant {
         self.record().quotas.plugin_bytes.min(PLUGIN_BYTES_MAX)
     }
 
-    /// Whether there is room for one more component.
-    fn check_room(&self, record: &TenantRecord, digest: &str, bytes: u64) -> Result<(), Fault> {
+    /// Whether there is room for a component, which is kept.
+    fn room(&self, record: &TenantRecord, digest: &str, bytes: u64) -> Result<Pins<'_>, Fault> {
         QuotaRefusal::check(&self.name, "plugin_bytes", bytes, record.quotas.plugin_bytes)?;
-        let plugins = self.plugins();
-        if !plugins.components.contains_key(digest) {
-            let all = plugins.components.values().sum::<u64>().saturating_add(bytes);
-            QuotaRefusal::check(&self.name, "plugins_bytes", all, record.quotas.plugins_bytes)?;
-            let count = plugins.components.len() as u64 + 1;
-            QuotaRefusal::check(&self.name, "plugins", count, record.quotas.plugins.into())?;
+        self.make_room((digest, bytes), |plugins| {
+            if !plugins.components.contains_key(digest) && !plugins.is_pinned(digest) {
+                let (count, all) = plugins.room_taken();
+                QuotaRefusal::check(&self.name, "plugins_bytes", all + bytes, record.quotas.plugins_bytes)?;
+                QuotaRefusal::check(&self.name, "plugins", count + 1, record.quotas.plugins.into())?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Writes a component that there is room for. Others do not wait for it.
+    async fn keep_component(&self, _room: &Pins<'_>, record: &PluginRecord, bytes: Bytes) -> Result<(), Fault> {
+        if !self.has_component(&record.digest) {
+            self.store.put_plugin(bytes).await?;
+            if let Err(gone) = self.check_alive() {
+                // Whoever deletes the tenant may have looked before it was there.
+                self.records.delete_plugin(*hex_digest(&record.digest)?.as_bytes()).await?;
+                return Err(gone);
+            }
+            self.plugins().components.insert(record.digest.clone(), record.bytes);
         }
         Ok(())
     }
@@ -198,10 +213,15 @@ impl Tenant {
 
 impl Inner {
     /// Whether a tenant may have a component: everything but its name.
-    async fn examine(&self, tenant: &Tenant, bytes: &Bytes, signature: Option<&str>) -> Result<PluginRecord, Fault> {
+    async fn examine<'a>(
+        &self,
+        tenant: &'a Tenant,
+        bytes: &Bytes,
+        signature: Option<&str>,
+    ) -> Result<(PluginRecord, Pins<'a>), Fault> {
         let record = tenant.record();
         let digest = blake3::hash(bytes);
-        tenant.check_room(&record, digest.to_hex().as_str(), bytes.len() as u64)?;
+        let room = tenant.room(&record, digest.to_hex().as_str(), bytes.len() as u64)?;
         if record.require_signature && signature.is_none() {
             let message = format!("tenant {:?} takes only plugins that one of its keys signed", tenant.name);
             return Err(Fault::new(FaultKind::Forbidden, message)
@@ -211,7 +231,7 @@ impl Inner {
             check_signature(&record.keys, digest.as_bytes(), signature)?;
         }
         let copy = bytes.clone();
-        let inspected = tokio::task::spawn_blocking(move || component::validate(&copy));
+        let inspected = offload_for(Some(tenant.account.clone()), move || component::validate(&copy));
         let inspection = inspected
             .await
             .map_err(|panic| Fault::new(FaultKind::Refused, format!("the plugin cannot be looked into: {panic}")))?
@@ -219,7 +239,7 @@ impl Inner {
         // Compiles it, links it and asks it what it is.
         let plugin = tenant.load(&self.host, bytes).await?;
         let said = plugin.descriptor();
-        Ok(PluginRecord {
+        let record = PluginRecord {
             format: RECORD_FORMAT,
             digest: inspection.digest,
             bytes: inspection.size,
@@ -229,7 +249,8 @@ impl Inner {
             pushed_at: self.clock.now(),
             pushed_by: String::new(),
             signature: signature.map(str::to_owned),
-        })
+        };
+        Ok((record, room))
     }
 }
 
@@ -263,16 +284,14 @@ impl Server {
         if let Some(there) = there {
             return taken(&there);
         }
-        let examined = self.inner.examine(tenant, &bytes, signature).await?;
+        let (examined, room) = self.inner.examine(tenant, &bytes, signature).await?;
         let record = PluginRecord { pushed_by: caller.id.clone(), ..examined };
+        tenant.check_alive()?;
+        tenant.keep_component(&room, &record, bytes).await?;
         let _changing = tenant.changing.lock().await;
         tenant.check_alive()?;
-        tenant.check_room(&tenant.record(), &record.digest, record.bytes)?;
-        let size = record.bytes;
-        tenant.store.put_plugin(bytes).await?;
-        tenant.plugins().components.insert(record.digest.clone(), size);
         let text = written(&record)?;
-        match tenant.store.put_name(name, &version, &text).await? {
+        match tenant.records.put_name(name, &version, &text).await? {
             None => {}
             Some(theirs) => {
                 let theirs: PluginRecord =
@@ -323,15 +342,11 @@ impl Server {
             let message = format!("the bytes have the digest {}, and {digest} was said", is.to_hex());
             return Err(Fault::new(FaultKind::Invalid, message).help("send the whole file, unchanged"));
         }
-        let record = self.inner.examine(tenant, &bytes, signature).await?;
-        let _changing = tenant.changing.lock().await;
+        let (record, room) = self.inner.examine(tenant, &bytes, signature).await?;
         tenant.check_alive()?;
-        tenant.check_room(&tenant.record(), &record.digest, record.bytes)?;
         if !tenant.has_component(&record.digest) {
-            tenant.store.put_plugin(bytes).await?;
-            let mut plugins = tenant.plugins();
-            plugins.components.insert(record.digest.clone(), record.bytes);
-            plugins.fresh.insert(record.digest.clone());
+            tenant.keep_component(&room, &record, bytes).await?;
+            tenant.plugins().fresh.insert(record.digest.clone());
         }
         Ok(ComponentView { digest: record.digest, bytes: record.bytes, describes_itself: record.describes_itself })
     }
@@ -358,31 +373,53 @@ impl Server {
             let message = format!("{name}@{version} is in use by {}", used_by.join(", "));
             return Err(Fault::new(FaultKind::Conflict, message).help("upgrade or delete these jobs first"));
         }
-        tenant.store.delete_name(name, &version.to_string()).await?;
+        if !others && tenant.plugins().is_pinned(&record.digest) {
+            let message = format!("{name}@{version} is just being deployed or pushed");
+            return Err(Fault::new(FaultKind::Conflict, message).help("look again when that is done"));
+        }
+        tenant.records.delete_name(name, &version.to_string()).await?;
         tenant.plugins().named.remove(&key);
         tracing::info!(tenant = tenant.name, plugin = name, %version, by = caller.id, "plugin deleted");
         drop(_changing);
         self.collect_components(tenant).await
     }
 
-    /// Deletes components that have no name and that no job uses.
+    /// Deletes components that have no name and that no job uses, or is about to.
     pub(super) async fn collect_components(&self, tenant: &Tenant) -> Result<(), Fault> {
         let _changing = tenant.changing.lock().await;
         let jobs = tenant.jobs();
-        let unused: Vec<String> = {
-            let plugins = tenant.plugins();
+        let unused: Vec<(String, u64)> = {
+            let mut plugins = tenant.plugins();
             let is_used = |digest: &String| {
                 plugins.fresh.contains(digest)
+                    || plugins.is_pinned(digest)
                     || plugins.named.values().any(|record| record.digest == *digest)
                     || jobs.iter().any(|job| job.record().uses(digest))
             };
-            plugins.components.keys().filter(|digest| !is_used(digest)).cloned().collect()
+            let unused = plugins.components.iter().filter(|(digest, _)| !is_used(digest));
+            let unused: Vec<_> = unused.map(|(digest, bytes)| (digest.clone(), *bytes)).collect();
+            // From now on nobody may have them.
+            for (digest, _) in &unused {
+                plugins.components.remove(digest);
+                plugins.going.insert(digest.clone());
+            }
+            unused
         };
-        for digest in unused {
-            tenant.store.delete_plugin(*hex_digest(&digest)?.as_bytes()).await?;
-            tenant.plugins().components.remove(&digest);
+        let mut failed = None;
+        for (digest, bytes) in unused {
+            let deleted = match hex_digest(&digest) {
+                Ok(hash) => tenant.records.delete_plugin(*hash.as_bytes()).await.map_err(Fault::from),
+                Err(fault) => Err(fault),
+            };
+            let mut plugins = tenant.plugins();
+            plugins.going.remove(&digest);
+            if let Err(fault) = deleted {
+                // It is there, as far as is known: the next one tries again.
+                plugins.components.insert(digest, bytes);
+                failed = Some(fault);
+            }
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 
     /// A plugin by what a command calls it: `NAME`, `NAME@VERSION` or `blake3:DIGEST`.

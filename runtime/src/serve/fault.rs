@@ -111,8 +111,14 @@ impl From<Error> for Fault {
             ErrorKind::Superseded => FaultKind::Conflict,
             ErrorKind::Plugin | ErrorKind::Job | ErrorKind::State | ErrorKind::Differs => FaultKind::Refused,
         };
-        // A message is one clause in one line; what a plugin has said may be more.
         let chain = error.chain();
+        if kind == FaultKind::Unavailable {
+            // Where the store lies, and how it is spoken to, is nobody's business outside.
+            tracing::warn!("the store: {chain}");
+            let help = error.remedy().unwrap_or("ask again later; the log of the server has the cause").to_owned();
+            return Self::new(kind, error.to_string()).help(help);
+        }
+        // A message is one clause in one line; what a plugin has said may be more.
         let (message, rest) = chain.split_once(['\n', '\r']).map_or((chain.as_str(), None), |(m, r)| (m, Some(r)));
         let (message, details) = (message.trim_end().to_owned(), rest.map(str::to_owned));
         Self { kind, message, help: error.remedy().map(str::to_owned), details }
@@ -155,7 +161,7 @@ impl From<SignatureFault> for Fault {
 impl From<TokenFault> for Fault {
     fn from(fault: TokenFault) -> Self {
         Self::new(FaultKind::Unauthenticated, fault.to_string())
-            .help("send `Authorization: Bearer TOKEN` with a token from `weir tenant token`")
+            .help("send `Authorization: Bearer TOKEN` with a token that `weir tenant token TENANT --role ROLE` made")
     }
 }
 

@@ -103,6 +103,8 @@ pub struct JobHandle {
     pub(super) series: Series,
     /// One change at a time.
     pub(super) changing: tokio::sync::Mutex<()>,
+    /// One savepoint at a time.
+    pub(super) saving: tokio::sync::Mutex<()>,
     state: Mutex<State>,
     /// What it logs.
     pub ring: Arc<Ring>,
@@ -118,6 +120,8 @@ pub(super) struct State {
     pub(super) fault: Option<Fault>,
     /// How many subtasks it has or would have.
     pub(super) subtasks: u64,
+    /// The state in the newest checkpoint of a job of which nothing has run yet, in bytes.
+    pub(super) resting_bytes: Option<u64>,
     /// Its graph, as it was loaded last.
     pub(super) plan: Option<Arc<Plan>>,
     pub(super) run: Option<Run>,
@@ -169,13 +173,22 @@ impl JobHandle {
             phase,
             fault: None,
             subtasks: 0,
+            resting_bytes: None,
             plan: None,
             run: None,
             samples: Samples::default(),
         };
         let ring = Journal::of_process().ring(tenant, name);
         let (tenant, name) = (tenant.to_owned(), name.to_owned());
-        Arc::new(Self { tenant, name, series, changing: tokio::sync::Mutex::default(), state: Mutex::new(state), ring })
+        Arc::new(Self {
+            tenant,
+            name,
+            series,
+            changing: tokio::sync::Mutex::default(),
+            saving: tokio::sync::Mutex::default(),
+            state: Mutex::new(state),
+            ring,
+        })
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -197,10 +210,32 @@ impl JobHandle {
         self.state().run.as_ref().is_some_and(|run| !*run.ended.borrow())
     }
 
-    /// Its state in the newest complete checkpoint of its run, in bytes.
+    /// Its state in its newest complete checkpoint, in bytes, as far as it is known.
     pub(super) fn state_bytes(&self) -> u64 {
-        let run = self.state().run.clone();
-        run.map_or(0, |run| run.metrics.nodes().map(|(node, _)| run.metrics.checkpoint.state_bytes_of(node)).sum())
+        let (run, resting) = {
+            let state = self.state();
+            (state.run.clone(), state.resting_bytes)
+        };
+        let running = |run: Run| run.metrics.nodes().map(|(node, _)| run.metrics.checkpoint.state_bytes_of(node)).sum();
+        run.map_or(0, running).max(resting.unwrap_or(0))
+    }
+
+    /// Whether nobody has looked yet how much state it has.
+    pub(super) fn is_unweighed(&self) -> bool {
+        let state = self.state();
+        state.run.is_none() && state.resting_bytes.is_none()
+    }
+
+    /// Looks how much state a job has that has not run since the server started.
+    pub(super) async fn weigh(&self, store: &Store) -> Result<(), Fault> {
+        let found = match look_for(store, &self.name, None).await.map_err(Fault::from) {
+            Err(fault) if fault.kind == FaultKind::Unavailable => return Err(fault),
+            // What is damaged is not looked at again and again.
+            found => found.ok().flatten(),
+        };
+        let bytes = found.map_or(0, |found| found.manifest.segments().map(|segment| segment.bytes).sum());
+        self.state().resting_bytes = Some(bytes);
+        Ok(())
     }
 
     /// Whether it is still there for whoever has waited for their turn.
@@ -291,16 +326,43 @@ pub(super) fn start(inner: &Arc<Inner>, tenant: &Arc<Tenant>, handle: &Arc<JobHa
         );
         state.run = Some(Run { control: None, metrics, store: None, stop, ended });
         (state.phase, state.fault, state.samples) = (Phase::Starting, None, Samples::default());
+        // From now on its own numbers count.
+        state.resting_bytes = None;
     }
     let span = Journal::span(&tenant.name, &handle.name);
     let account = tenant.account.clone();
     let (inner, tenant, handle) = (Arc::clone(inner), Arc::clone(tenant), Arc::clone(handle));
     let run = async move {
+        // Also if it panics: nobody waits for its end in vain, and it can be started again.
+        let _ends = Ends { handle: Arc::clone(&handle), end };
         run(&inner, &tenant, &handle, loaded, stopped).await;
-        end.send_replace(true);
     };
     // All that is done for it is charged to its tenant.
     tokio::spawn(async move { account.run(run).await }.instrument(span));
+}
+
+/// Says that a run has ended when it is dropped.
+struct Ends {
+    handle: Arc<JobHandle>,
+    end: watch::Sender<bool>,
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        {
+            let mut state = self.handle.state();
+            if let Some(run) = &mut state.run {
+                run.control = None;
+            }
+            if matches!(state.phase, Phase::Starting | Phase::Running | Phase::Stopping | Phase::Waiting) {
+                tracing::error!("the job was lost: this is a fault of weir");
+                let fault = Fault::new(FaultKind::Internal, "the job was lost by a fault of the server")
+                    .help("the server's log has more; start the job again: it goes on from its newest checkpoint");
+                (state.phase, state.fault) = (Phase::Failed, Some(fault));
+            }
+        }
+        self.end.send_replace(true);
+    }
 }
 
 /// Runs a job until it ends for good or is told to stop.

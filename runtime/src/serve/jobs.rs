@@ -1,70 +1,30 @@
-//! What can be asked of jobs: deploy, start, stop, rescale, delete, and all that a running one answers itself.
+//! What can be asked of jobs that are there: start, stop, delete, and all that a running one answers itself.
 //!
 //! Every change runs to its end once it has begun, also when whoever asked has gone: see [`Server::detached`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::deploy::check_free_name;
 use super::desired::{Dropped, JobRecord, Origin, Want};
-use super::fault::{Fault, FaultKind, check_name};
+use super::fault::{Fault, FaultKind};
 use super::job::{self, JobHandle, Phase};
 use super::journal::Journal;
-use super::load::{self, Code, Loaded};
-use super::status::{NodePlan, SavepointView};
+use super::load::{self, Code};
+use super::status::SavepointView;
 use super::tenant::Tenant;
-use super::{Caller, Server, edit};
+use super::upgrade::settled;
+use super::{Caller, Server};
 use crate::checkpoint::{
-    Restorable, Series, check_savepoint_name, create_savepoint, delete_savepoint, find_savepoint, histories,
-    list_savepoints, look_for,
+    Restorable, check_savepoint_name, create_savepoint, delete_savepoint, find_savepoint, histories, list_savepoints,
+    look_for,
 };
 use crate::job::{Answer, Change, Changed, Fit, Request};
 use crate::model::{Epoch, NodeName};
 use crate::tenant::QuotaRefusal;
-
-/// How many of the savepoints that deployments make are kept of a job.
-const DEPLOY_SAVEPOINTS: usize = 3;
-/// How they begin.
-const DEPLOY_PREFIX: &str = "deploy-";
-
-/// What is deployed.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Deployment {
-    /// The pipeline file. Its `name` is the job's.
-    pub pipeline: String,
-    /// The plugins of operators that name a file in it: by node, the blake3 of a component that was brought before, in hexadecimal.
-    #[serde(default)]
-    pub plugins: BTreeMap<String, String>,
-    /// Nodes whose state is given up.
-    #[serde(default)]
-    pub drop_state: BTreeSet<String>,
-    /// Say what would happen, and do nothing.
-    #[serde(default)]
-    pub dry_run: bool,
-    /// Begin anew, and forget every checkpoint that the job has.
-    #[serde(default)]
-    pub fresh: bool,
-}
-
-/// What came of it.
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-pub struct Deployed {
-    /// The job.
-    pub job: String,
-    /// `created`, `changed` or `unchanged`; of a dry run, what it would be.
-    pub outcome: String,
-    /// What becomes of the state of each node; empty for a job that has none.
-    pub plan: Vec<NodePlan>,
-    /// The checkpoint that the plan is about.
-    pub epoch: Option<u64>,
-    /// The savepoint from which the new version goes on, if the old one ran.
-    pub savepoint: Option<String>,
-    /// Whether it runs afterwards.
-    pub want: Want,
-}
 
 /// Where a job is to start.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, ToSchema)]
@@ -97,16 +57,6 @@ pub struct StoppedView {
     pub savepoint: Option<String>,
 }
 
-/// A node in another number of subtasks.
-#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct RescaleRequest {
-    /// Which node.
-    pub node: String,
-    /// How many subtasks.
-    pub parallelism: u32,
-}
-
 impl Server {
     /// Does something to its end, also when whoever asked for it has gone.
     ///
@@ -122,180 +72,18 @@ impl Server {
         })
     }
 
-    /// Makes a job, or changes one.
-    ///
-    /// # Errors
-    ///
-    /// If the pipeline is not one that the tenant may run, or the job's state does not fit it. Then nothing was changed.
-    pub async fn deploy(
-        &self,
-        tenant: &Arc<Tenant>,
-        caller: &Caller,
-        name: &str,
-        asked: Deployment,
-    ) -> Result<Deployed, Fault> {
-        self.check_open()?;
-        check_name("job", name)?;
-        let loaded = {
-            let _turn = tenant.starting.acquire().await;
-            load::load(&self.inner, tenant, &asked.pipeline, Code::Named(&asked.plugins)).await?
-        };
-        if loaded.job.spec.name != name {
-            let message = format!("the pipeline is named {:?}, and job {name:?} is deployed", loaded.job.spec.name);
-            return Err(Fault::new(FaultKind::Invalid, message).help("deploy it under its own name"));
-        }
-        let there = tenant.jobs_mut().get(name).cloned();
-        match there {
-            Some(handle) => self.redeploy(tenant, caller, &handle, asked, loaded).await,
-            None => self.create(tenant, caller, name, asked, loaded).await,
-        }
-    }
-
-    async fn create(
-        &self,
-        tenant: &Arc<Tenant>,
-        caller: &Caller,
-        name: &str,
-        asked: Deployment,
-        loaded: Loaded,
-    ) -> Result<Deployed, Fault> {
-        let record = JobRecord::new(asked.pipeline, loaded.digests.clone(), self.inner.clock.now(), &caller.id);
-        let deployed = Deployed {
-            job: name.to_owned(),
-            outcome: "created".into(),
-            plan: Vec::new(),
-            epoch: None,
-            savepoint: None,
-            want: Want::Run,
-        };
-        let changing = tenant.changing.lock().await;
-        tenant.check_alive()?;
-        // Grants may have been taken away while it was loaded.
-        load::read(&tenant.name, &tenant.record(), &record.pipeline)?;
-        let jobs = tenant.jobs();
-        if jobs.iter().any(|job| job.name == name) {
-            return Err(Fault::changed(&format!("job {name:?}")));
-        }
-        let quotas = &tenant.record().quotas;
-        QuotaRefusal::check(&tenant.name, "jobs", jobs.len() as u64 + 1, quotas.jobs.into())?;
-        self.check_subtasks(tenant, name, loaded.subtasks)?;
-        if asked.dry_run {
-            return Ok(deployed);
-        }
-        let series = Series::of_job(&tenant.store, name)?;
-        let number = record.write(&series, 0).await?;
-        let handle = JobHandle::new(&tenant.name, name, series, number, record);
-        handle.state().subtasks = loaded.subtasks;
-        // Whoever finds it from now on waits until it has been started.
-        let _changing = handle.changing.lock().await;
-        {
-            let mut plugins = tenant.plugins();
-            plugins.fresh.retain(|digest| !loaded.digests.values().any(|used| used == digest));
-        }
-        tenant.jobs_mut().insert(name.to_owned(), Arc::clone(&handle));
-        drop(changing);
-        tracing::info!(tenant = tenant.name, job = name, by = caller.id, "job created");
-        job::start(&self.inner, tenant, &handle, Some(loaded));
-        Ok(deployed)
-    }
-
-    /// Whether a tenant may have so many subtasks in one job.
-    fn check_subtasks(&self, tenant: &Tenant, name: &str, subtasks: u64) -> Result<(), Fault> {
-        let others = tenant.jobs();
-        let others = others.iter().filter(|job| job.name != name && job.is_counted());
-        let all = others.map(|job| job.state().subtasks).sum::<u64>().saturating_add(subtasks);
-        Ok(QuotaRefusal::check(&tenant.name, "subtasks", all, tenant.record().quotas.subtasks.into())?)
-    }
-
-    async fn redeploy(
-        &self,
-        tenant: &Arc<Tenant>,
-        caller: &Caller,
-        handle: &Arc<JobHandle>,
-        asked: Deployment,
-        loaded: Loaded,
-    ) -> Result<Deployed, Fault> {
-        let _changing = handle.changing.lock().await;
-        let before = handle.record();
-        handle.check_alive(tenant)?;
-        load::read(&tenant.name, &tenant.record(), &asked.pipeline)?;
-        let mut deployed = Deployed {
-            job: handle.name.clone(),
-            outcome: "unchanged".into(),
-            plan: Vec::new(),
-            epoch: None,
-            savepoint: None,
-            want: before.want,
-        };
-        let is_same = before.pipeline == asked.pipeline && before.digests == loaded.digests;
-        if is_same && asked.drop_state.is_empty() && !asked.fresh {
-            return Ok(deployed);
-        }
-        self.check_subtasks(tenant, &handle.name, loaded.subtasks)?;
-        let (newest, generation) = newest(tenant, &handle.name).await?;
-        let drop_state: BTreeSet<NodeName> = asked.drop_state.iter().map(|name| NodeName::new(name.as_str())).collect();
-        (deployed.outcome, deployed.want) = ("changed".into(), Want::Run);
-        if let (Some(found), false) = (&newest, asked.fresh) {
-            let fit = loaded.job.fit(&found.manifest, false, &drop_state);
-            (deployed.plan, deployed.epoch) = (NodePlan::of(&fit), Some(found.manifest.epoch.0));
-            if !asked.dry_run {
-                check_fit(&fit)?;
-            }
-        } else if let (None, Some(name), false) = (&newest, asked.drop_state.first(), asked.fresh) {
-            let message = format!("the state of node {name:?} is to be given up, and the job has no checkpoint");
-            return Err(Fault::new(FaultKind::Invalid, message).help("leave it out"));
-        }
-        if asked.dry_run {
-            return Ok(deployed);
-        }
-        let mut record = JobRecord::new(asked.pipeline, loaded.digests.clone(), self.inner.clock.now(), &caller.id);
-        if asked.fresh {
-            loaded.job.check_unowned().await?;
-            record.origin = Some(Origin::Fresh { histories: histories(&tenant.store, &handle.name).await? });
-        } else if !asked.drop_state.is_empty() {
-            record.drop_state = Some(Dropped { nodes: asked.drop_state, generation });
-        }
-        let was_active = handle.is_active();
-        let savepoint = was_active.then(|| format!("{DEPLOY_PREFIX}{}", handle.state().number + 1));
-        handle.write(record).await?;
-        if was_active {
-            deployed.savepoint = self.halt(handle, savepoint).await.and_then(|stopped| stopped.savepoint);
-        }
-        {
-            let mut plugins = tenant.plugins();
-            plugins.fresh.retain(|digest| !loaded.digests.values().any(|used| used == digest));
-        }
-        tracing::info!(tenant = tenant.name, job = handle.name, by = caller.id, "job changed");
-        job::start(&self.inner, tenant, handle, Some(loaded));
-        self.forget_deploy_savepoints(tenant, handle).await;
-        Ok(deployed)
-    }
-
-    /// Keeps the newest savepoints of deployments, and deletes the others.
-    async fn forget_deploy_savepoints(&self, tenant: &Tenant, handle: &JobHandle) {
-        let forget = async {
-            let mut ours: Vec<(u64, String)> = list_savepoints(&tenant.store, &handle.name)
-                .await?
-                .into_iter()
-                .filter_map(|s| Some((s.name.strip_prefix(DEPLOY_PREFIX)?.parse().ok()?, s.name)))
-                .collect();
-            ours.sort_unstable();
-            let old = ours.len().saturating_sub(DEPLOY_SAVEPOINTS);
-            for (_, name) in ours.drain(..old) {
-                delete_savepoint(&tenant.store, &handle.name, &name).await?;
-            }
-            Ok::<_, crate::checkpoint::CheckpointError>(())
-        };
-        if let Err(error) = forget.await {
-            tracing::warn!(tenant = tenant.name, job = handle.name, %error, "old savepoints of deployments are left");
-        }
-    }
-
     /// Stops what runs of a job, with a last checkpoint if it can take one, and waits for its end.
-    async fn halt(&self, handle: &Arc<JobHandle>, savepoint: Option<String>) -> Option<StoppedView> {
-        let control = handle.control().ok();
+    pub(super) async fn halt(&self, handle: &Arc<JobHandle>, savepoint: Option<String>) -> Option<StoppedView> {
+        let control = {
+            let mut state = handle.state();
+            let control = state.run.as_ref().and_then(|run| run.control.clone());
+            // One that is about to end takes its control away first, and then says what it is.
+            if control.is_some() {
+                state.phase = Phase::Stopping;
+            }
+            control
+        };
         if let Some(control) = control {
-            handle.state().phase = Phase::Stopping;
             let answer = control.ask(Request::Stop { savepoint: savepoint.clone() }).await;
             if let Ok(Answer::Stopped { epoch, savepoint, .. }) = answer {
                 handle.ended().await;
@@ -323,10 +111,14 @@ impl Server {
         let handle = tenant.job(name)?;
         if let Some(savepoint) = &asked.savepoint {
             check_savepoint_name(savepoint)?;
-            self.check_savepoints(tenant, name).await?;
+            check_free_name(savepoint)?;
         }
         let _changing = handle.changing.lock().await;
         handle.check_alive(tenant)?;
+        let _saving = handle.saving.lock().await;
+        if asked.savepoint.is_some() {
+            self.check_savepoints(tenant, name).await?;
+        }
         let record = handle.record();
         if record.want != Want::Stop {
             let now = self.inner.clock.now();
@@ -372,7 +164,7 @@ impl Server {
         let handle = tenant.job(name)?;
         let _changing = handle.changing.lock().await;
         handle.check_alive(tenant)?;
-        let before = handle.record();
+        let before = settled(&tenant.store, name, &handle.record()).await?;
         let is_plain = asked.from.is_none() && !asked.fresh && asked.drop_state.is_empty();
         if handle.is_active() && handle.phase() != Phase::Waiting {
             if is_plain && before.want == Want::Run {
@@ -382,7 +174,7 @@ impl Server {
             return Err(Fault::new(FaultKind::Conflict, message).help("stop it first: `weir stop`"));
         }
         let loaded = load::load(&self.inner, tenant, &before.pipeline, Code::Fixed(&before.digests)).await?;
-        self.check_subtasks(tenant, name, loaded.subtasks)?;
+        let _subtasks = tenant.reserve_subtasks(name, loaded.subtasks)?;
         let (newest, generation) = newest(tenant, name).await?;
         let mut record = JobRecord {
             want: Want::Run,
@@ -390,7 +182,7 @@ impl Server {
             drop_state: None,
             changed_at: self.inner.clock.now(),
             changed_by: caller.id.clone(),
-            ..JobRecord::clone(&before)
+            ..before
         };
         match (&asked.from, asked.fresh) {
             (Some(_), true) => {
@@ -430,33 +222,14 @@ impl Server {
             let drop_state = drop_state.map(|name| NodeName::new(name.as_str())).collect();
             check_fit(&loaded.job.fit(&found.manifest, !found.committed, &drop_state))?;
         }
+        handle.write(record).await?;
+        // One that waits for its next try.
         handle.tell_to_stop();
         handle.ended().await;
-        handle.write(record).await?;
+        handle.state().subtasks = loaded.subtasks;
         tracing::info!(tenant = tenant.name, job = name, by = caller.id, "job started");
         job::start(&self.inner, tenant, &handle, Some(loaded));
         Ok(())
-    }
-
-    /// Gives a node another number of subtasks, by a stop with a savepoint and a start from it.
-    ///
-    /// # Errors
-    ///
-    /// If there is no such node, or its state cannot be dealt out again.
-    pub async fn rescale(
-        &self,
-        tenant: &Arc<Tenant>,
-        caller: &Caller,
-        name: &str,
-        asked: RescaleRequest,
-    ) -> Result<Deployed, Fault> {
-        self.check_open()?;
-        let handle = tenant.job(name)?;
-        let record = handle.record();
-        let pipeline = edit::set_parallelism(&record.pipeline, &asked.node, asked.parallelism)
-            .map_err(|fault| Fault::new(FaultKind::Invalid, fault).help("`weir status` lists the nodes"))?;
-        let loaded = load::load(&self.inner, tenant, &pipeline, Code::Fixed(&record.digests)).await?;
-        self.redeploy(tenant, caller, &handle, Deployment { pipeline, ..Deployment::default() }, loaded).await
     }
 
     /// Deletes a job that does not run, with all its state.
@@ -499,7 +272,7 @@ impl Server {
 
     /// Deletes everything of a job that is marked to be deleted.
     pub(super) async fn purge(&self, tenant: &Tenant, handle: &JobHandle) -> Result<(), Fault> {
-        tenant.store.purge_job(&handle.name).await?;
+        tenant.records.purge_job(&handle.name).await?;
         handle.series.delete().await?;
         tenant.jobs_mut().remove(&handle.name);
         Journal::of_process().forget(&tenant.name, &handle.name);
@@ -538,7 +311,11 @@ impl Server {
     }
 
     async fn check_savepoints(&self, tenant: &Tenant, name: &str) -> Result<(), Fault> {
-        let there = list_savepoints(&tenant.store, name).await.map_or(0, |all| all.len() as u64);
+        // A job without a history has none.
+        let there = match histories(&tenant.store, name).await? {
+            0 => 0,
+            _ => list_savepoints(&tenant.store, name).await?.len() as u64,
+        };
         Ok(QuotaRefusal::check(&tenant.name, "savepoints", there + 1, tenant.record().quotas.savepoints.into())?)
     }
 
@@ -562,7 +339,9 @@ impl Server {
     /// If there is none, or the name is taken.
     pub async fn make_savepoint(&self, tenant: &Tenant, name: &str, savepoint: &str) -> Result<SavepointView, Fault> {
         check_savepoint_name(savepoint)?;
+        check_free_name(savepoint)?;
         let handle = tenant.job(name)?;
+        let _saving = handle.saving.lock().await;
         self.check_savepoints(tenant, name).await?;
         match handle.control() {
             Ok(control) => {
@@ -586,14 +365,14 @@ impl Server {
 }
 
 /// The newest checkpoint of a job, and the generation that wrote it: 0 if there is none.
-async fn newest(tenant: &Tenant, name: &str) -> Result<(Option<Restorable>, u64), Fault> {
+pub(super) async fn newest(tenant: &Tenant, name: &str) -> Result<(Option<Restorable>, u64), Fault> {
     let found = look_for(&tenant.store, name, None).await?;
     let generation = found.as_ref().map_or(0, |found| found.manifest.generation.0);
     Ok((found, generation))
 }
 
 /// Fails if a checkpoint does not fit, with the whole plan.
-fn check_fit(fit: &Fit) -> Result<(), Fault> {
+pub(super) fn check_fit(fit: &Fit) -> Result<(), Fault> {
     fit.check().and_then(|()| fit.check_dropped()).map_err(|error| {
         let lines = fit.nodes.iter().map(|node| format!("{}: {}: {}\n", node.node, node.verdict.word(), node.reason));
         Fault { details: Some(lines.collect()), ..Fault::from(error) }

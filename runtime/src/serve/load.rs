@@ -129,7 +129,7 @@ fn resolve(tenant: &Tenant, node: &NodeName, named: &PluginRef, code: &Code<'_>)
 pub(super) async fn plugin(inner: &Inner, tenant: &Tenant, digest: &str) -> Result<Plugin, Fault> {
     let hash = hex_digest(digest)?;
     if !tenant.has_component(digest) {
-        return Err(Fault::not_found("plugin of the tenant with the digest", digest, "weir plugin list"));
+        return Err(tenant.no_component(digest));
     }
     if let Some(plugin) = inner.host.find(hash) {
         return Ok(plugin);

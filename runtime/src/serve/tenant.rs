@@ -13,7 +13,7 @@ use super::job::JobHandle;
 use crate::account::{Account, AccountLimits};
 use crate::checkpoint::{Series, Store};
 use crate::plugin::{Plugin, PluginError, PluginHost};
-use crate::tenant::{PluginRecord, Quotas, TenantRecord, read_record};
+use crate::tenant::{PluginRecord, QuotaRefusal, Quotas, TenantRecord, read_record};
 
 /// How many jobs of a tenant are loaded at once.
 const STARTS_AT_ONCE: usize = 4;
@@ -27,8 +27,10 @@ const FOLLOWERS_MAX: usize = 64;
 pub struct Tenant {
     /// Its name.
     pub name: String,
-    /// Its part of the store.
+    /// Its part of the store; it pays for its use.
     pub(super) store: Store,
+    /// The same for what the server writes down of it: nobody waits for a budget to change that, or to delete what is there.
+    pub(super) records: Store,
     /// What it uses of what all share.
     pub(super) account: Account,
     series: Series,
@@ -37,6 +39,8 @@ pub struct Tenant {
     pub(super) changing: tokio::sync::Mutex<()>,
     jobs: Mutex<BTreeMap<String, Arc<JobHandle>>>,
     pub(super) plugins: Mutex<Plugins>,
+    /// Subtasks of jobs that are about to start, by job.
+    reserved: Mutex<BTreeMap<String, u64>>,
     /// Turns at loading a job.
     pub(super) starting: Semaphore,
     /// Turns at sending a plugin.
@@ -54,6 +58,58 @@ pub(super) struct Plugins {
     pub(super) components: BTreeMap<String, u64>,
     /// Components that were brought since the server started and that no job has used yet.
     pub(super) fresh: BTreeSet<String>,
+    /// Components that are on their way into the store, or that somebody is about to use: how often, and their size.
+    pinned: BTreeMap<String, (u32, u64)>,
+    /// Components that are being deleted.
+    pub(super) going: BTreeSet<String>,
+}
+
+impl Plugins {
+    /// Whether somebody is about to use a component.
+    pub(super) fn is_pinned(&self, digest: &str) -> bool {
+        self.pinned.contains_key(digest)
+    }
+
+    /// How many components there are with those that are on their way, and their bytes.
+    pub(super) fn room_taken(&self) -> (u64, u64) {
+        let coming = self.pinned.iter().filter(|(digest, _)| !self.components.contains_key(*digest));
+        let coming = coming.map(|(_, (_, bytes))| *bytes);
+        self.components.values().copied().chain(coming).fold((0, 0), |(count, all), bytes| (count + 1, all + bytes))
+    }
+}
+
+/// Components that stay while this lives, also without a job that uses them.
+#[derive(Debug)]
+pub(super) struct Pins<'a> {
+    tenant: &'a Tenant,
+    digests: Vec<String>,
+}
+
+impl Drop for Pins<'_> {
+    fn drop(&mut self) {
+        let mut plugins = self.tenant.plugins();
+        for digest in &self.digests {
+            if let Some((count, _)) = plugins.pinned.get_mut(digest) {
+                *count -= 1;
+                if *count == 0 {
+                    plugins.pinned.remove(digest);
+                }
+            }
+        }
+    }
+}
+
+/// Subtasks that count for a job while this lives.
+#[derive(Debug)]
+pub(super) struct ReservedSubtasks<'a> {
+    tenant: &'a Tenant,
+    job: String,
+}
+
+impl Drop for ReservedSubtasks<'_> {
+    fn drop(&mut self) {
+        self.tenant.reserved.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.job);
+    }
 }
 
 impl Tenant {
@@ -61,14 +117,15 @@ impl Tenant {
         let account = host.account(name, limits(&record.quotas));
         Self {
             name: name.to_owned(),
-            // What it may do is not paid for by the tenant: nobody waits for its budget to change that.
             series: Series::of_tenant(&store),
+            records: store.clone(),
             store: store.under(&account),
             account,
             record: RwLock::new((revision, Arc::new(record))),
             changing: tokio::sync::Mutex::default(),
             jobs: Mutex::default(),
             plugins: Mutex::default(),
+            reserved: Mutex::default(),
             starting: Semaphore::new(STARTS_AT_ONCE),
             uploads: Semaphore::new(UPLOADS_AT_ONCE),
             followers: Arc::new(Semaphore::new(FOLLOWERS_MAX)),
@@ -143,6 +200,77 @@ impl Tenant {
 
     pub(super) fn plugins(&self) -> MutexGuard<'_, Plugins> {
         self.plugins.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps components that it has: none of them is deleted meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// If it does not have one of them any more.
+    pub(super) fn pin<'a>(&self, digests: impl IntoIterator<Item = &'a String>) -> Result<Pins<'_>, Fault> {
+        let mut pins = Pins { tenant: self, digests: Vec::new() };
+        let mut missing = None;
+        {
+            let mut plugins = self.plugins();
+            for digest in digests {
+                let Some(&bytes) = plugins.components.get(digest) else {
+                    missing = Some(digest);
+                    break;
+                };
+                plugins.pinned.entry(digest.clone()).or_insert((0, bytes)).0 += 1;
+                pins.digests.push(digest.clone());
+            }
+        }
+        match missing {
+            Some(digest) => Err(self.no_component(digest)),
+            None => Ok(pins),
+        }
+    }
+
+    /// Keeps room for a component that is to come; `check` says whether there is any.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or the same is just being deleted.
+    pub(super) fn make_room(
+        &self,
+        (digest, bytes): (&str, u64),
+        check: impl FnOnce(&Plugins) -> Result<(), Fault>,
+    ) -> Result<Pins<'_>, Fault> {
+        let mut plugins = self.plugins();
+        check(&plugins)?;
+        if plugins.going.contains(digest) {
+            return Err(Fault::new(FaultKind::Conflict, format!("the plugin {digest} is being deleted"))
+                .help("bring it again when that is done"));
+        }
+        plugins.pinned.entry(digest.to_owned()).or_insert((0, bytes)).0 += 1;
+        Ok(Pins { tenant: self, digests: vec![digest.to_owned()] })
+    }
+
+    /// Keeps so many subtasks for a job that is about to start, if it may have them with those of all others. One change of a job is made at
+    /// a time.
+    ///
+    /// # Errors
+    ///
+    /// If it may not.
+    pub(super) fn reserve_subtasks(&self, job: &str, subtasks: u64) -> Result<ReservedSubtasks<'_>, Fault> {
+        let mut reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = reserved.clone();
+        for handle in self.jobs().iter().filter(|handle| handle.is_counted()) {
+            let counted = all.entry(handle.name.clone()).or_default();
+            *counted = (*counted).max(handle.state().subtasks);
+        }
+        all.insert(job.to_owned(), subtasks);
+        let sum = all.values().fold(0_u64, |sum, subtasks| sum.saturating_add(*subtasks));
+        QuotaRefusal::check(&self.name, "subtasks", sum, self.record().quotas.subtasks.into())?;
+        reserved.insert(job.to_owned(), subtasks);
+        Ok(ReservedSubtasks { tenant: self, job: job.to_owned() })
+    }
+
+    /// It does not have a component.
+    pub(super) fn no_component(&self, digest: &str) -> Fault {
+        let list = format!("weir plugin list --tenant {}", self.name);
+        Fault::not_found("plugin of the tenant with the digest", digest, &list)
     }
 
     /// Makes a plugin of bytes, charged to the tenant.

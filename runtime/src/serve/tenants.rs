@@ -1,6 +1,5 @@
 //! Tenants, their quotas, grants, keys and tokens.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -182,9 +181,20 @@ impl NewToken {
     }
 }
 
+/// What stands for a value that is not for whoever asks.
+const HIDDEN: &str = "***";
+
 impl Tenant {
-    /// As it is shown.
-    pub fn view(&self) -> TenantView {
+    /// As it is shown to somebody: values of variables, which may be secrets, only to who can grant them.
+    pub fn view(&self, caller: &Caller) -> TenantView {
+        let mut view = self.whole_view();
+        if caller.may_server(Role::Admin).is_err() {
+            view.grants.environment.values_mut().for_each(|value| HIDDEN.clone_into(value));
+        }
+        view
+    }
+
+    fn whole_view(&self) -> TenantView {
         let record = self.record();
         let jobs = self.jobs();
         let wanted: Vec<_> = jobs.iter().filter(|job| job.is_counted()).collect();
@@ -284,12 +294,15 @@ impl Server {
             job.tell_to_stop();
             job.ended().await;
         }
-        let _all = self.inner.changing.lock().await;
         let _changing = tenant.changing.lock().await;
         // Its record goes last: until then a server that is restarted goes on with this.
-        tenant.store.purge_tenant().await?;
-        tenant.forget().await?;
-        self.inner.tenants_mut().remove(&tenant.name);
+        tenant.records.purge_tenant().await?;
+        {
+            // Between the two nobody makes another of its name.
+            let _all = self.inner.changing.lock().await;
+            tenant.forget().await?;
+            self.inner.tenants_mut().remove(&tenant.name);
+        }
         for job in tenant.jobs() {
             super::Journal::of_process().forget(&tenant.name, &job.name);
             self.inner.host.forget_metrics_of(&tenant.name, &job.name);
@@ -316,7 +329,7 @@ impl Server {
             .await?;
         tenant.apply_quotas();
         tracing::info!(tenant = name, by = caller.id, "quotas changed");
-        Ok(tenant.view())
+        Ok(tenant.view(caller))
     }
 
     /// Gives a tenant other grants. Jobs that use what is taken away are stopped with a last checkpoint.
@@ -327,14 +340,17 @@ impl Server {
     pub async fn set_grants(&self, caller: &Caller, name: &str, grants: TenantGrants) -> Result<TenantView, Fault> {
         caller.may_server(Role::Admin)?;
         let tenant = self.tenant(caller, name, Role::Admin)?;
-        let _all = self.inner.changing.lock().await;
-        let others = self.tenants();
-        let others = others.iter().filter(|other| other.name != name);
-        let directories = others.filter_map(|other| other.record().grants.directory.clone());
-        let forbidden: Vec<PathBuf> = self.inner.forbidden.iter().cloned().chain(directories).collect();
-        let help = "mend the entry; grants are set as a whole";
-        grants.check(&forbidden).map_err(|fault| invalid(fault, help))?;
+        // In this order: what one tenant has to wait for keeps nobody else waiting.
         let _changing = tenant.changing.lock().await;
+        let _all = self.inner.changing.lock().await;
+        let mut taken = self.inner.taken.clone();
+        for other in self.tenants().iter().filter(|other| other.name != name) {
+            let TenantGrants { directory, objects, .. } = other.record().grants.clone();
+            taken.directories.extend(directory);
+            taken.objects.extend(objects);
+        }
+        let help = "mend the entry; grants are set as a whole";
+        grants.check(&taken).map_err(|fault| invalid(fault, help))?;
         let record = tenant
             .change(|record| {
                 record.grants = grants;
@@ -345,7 +361,7 @@ impl Server {
         drop(_changing);
         drop(_all);
         self.stop_refused(caller, &tenant, &record).await;
-        Ok(tenant.view())
+        Ok(tenant.view(caller))
     }
 
     /// Stops the jobs of a tenant that it may not run any more.
@@ -526,5 +542,5 @@ impl Server {
 }
 
 fn no_token(id: &str) -> Fault {
-    Fault::not_found("token", &shown(id), "weir tenant token NAME")
+    Fault::not_found("token", &shown(id), "weir tenant token TENANT")
 }

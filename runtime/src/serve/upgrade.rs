@@ -15,7 +15,7 @@ use super::load::{self, Code};
 use super::tenant::Tenant;
 use super::{Caller, JobHandle, Server, edit};
 use crate::checkpoint::{Store, look_for};
-use crate::job::{Upgrade, UpgradeReport};
+use crate::job::{Answer, Control, Request, Upgrade, UpgradeReport};
 use crate::model::NodeName;
 
 /// The longest time that the new version may run beside the old one.
@@ -57,6 +57,14 @@ pub(super) async fn settled(store: &Store, name: &str, record: &JobRecord) -> Re
     Ok(if is_done && was_other { done(record, upgrading) } else { JobRecord { upgrading: None, ..record.clone() } })
 }
 
+/// Whether a running job makes no upgrade.
+async fn is_over(control: &Control) -> Result<bool, Fault> {
+    match control.ask(Request::Status).await? {
+        Answer::Status(status) => Ok(status.upgrade.is_none()),
+        _ => Ok(false),
+    }
+}
+
 /// The record of a job whose upgrade is done.
 fn done(record: &JobRecord, upgrading: &Upgrading) -> JobRecord {
     let mut record = JobRecord { pipeline: upgrading.pipeline.clone(), upgrading: None, ..record.clone() };
@@ -96,11 +104,22 @@ impl Server {
         // Whoever changed the job meanwhile has settled it.
         if record.upgrading.as_ref() == Some(&upgrading) {
             let now = self.inner.clock.now();
-            let settled = match &answer {
-                Ok(_) => done(&record, &upgrading),
-                Err(_) => settled(&tenant.store, name, &record).await?,
+            let settle = async {
+                let settled = match &answer {
+                    Ok(_) => done(&record, &upgrading),
+                    Err(_) => settled(&tenant.store, name, &record).await?,
+                };
+                handle.write(JobRecord { changed_at: now, changed_by: caller.id.clone(), ..settled }).await
             };
-            handle.write(JobRecord { changed_at: now, changed_by: caller.id.clone(), ..settled }).await?;
+            // Whoever reads the record next finds out by the newest checkpoint, as after a loss of the server.
+            if let Err(fault) = settle.await {
+                tracing::warn!(
+                    tenant = tenant.name,
+                    job = name,
+                    "what came of it is not written yet: {}",
+                    fault.message
+                );
+            }
         }
         match &answer {
             Ok(report) => tracing::info!(
@@ -135,13 +154,17 @@ impl Server {
         let _changing = handle.changing.lock().await;
         handle.check_alive(tenant)?;
         // Before anything is written: one that does not run is deployed.
-        handle.control()?;
-        let record = handle.record();
-        if let Some(other) = &record.upgrading {
+        let control = handle.control()?;
+        let mut record = JobRecord::clone(&handle.record());
+        if let Some(other) = &record.upgrading
+            && !is_over(&control).await?
+        {
             let message = format!("node {:?} of job {:?} is being upgraded", other.node, handle.name);
             return Err(Fault::new(FaultKind::Conflict, message)
                 .help("wait until that is done: `weir status` says how far it is"));
         }
+        // One that is over and could not be written.
+        record = settled(&tenant.store, &handle.name, &record).await?;
         let before = record.digests.get(&asked.node).ok_or_else(|| {
             Fault::new(FaultKind::Invalid, format!("job {:?} has no operator {:?}", handle.name, asked.node))
                 .help("`weir status` lists its nodes")
@@ -163,6 +186,7 @@ impl Server {
             .map_err(|fault| Fault::new(FaultKind::Invalid, fault).help("give the configuration as a JSON object"))?;
         let mut digests = record.digests.clone();
         digests.insert(asked.node.clone(), digest.clone());
+        let _pins = tenant.pin(digests.values())?;
         let mut loaded = load::load(&self.inner, tenant, &pipeline, Code::Fixed(&digests)).await?;
         let node = NodeName::new(asked.node.as_str());
         let code = loaded.job.code.remove(&node).ok_or_else(|| {
@@ -175,7 +199,7 @@ impl Server {
                 upgrading: Some(upgrading.clone()),
                 changed_at: now,
                 changed_by: caller.id.clone(),
-                ..JobRecord::clone(&record)
+                ..record
             })
             .await?;
         tenant.plugins().fresh.remove(&digest);

@@ -28,7 +28,7 @@ pub struct TenantGrants {
     pub clock: bool,
     /// Operators may ask for real randomness: `grants = ["random"]`.
     pub random: bool,
-    /// Variables that operators may ask for by name, `grants = ["env:NAME"]`, with their values.
+    /// Variables that operators may ask for by name, `grants = ["env:NAME"]`, with their values: shown to an admin of the server alone.
     pub environment: BTreeMap<String, String>,
     /// Hosts to which operators may ask to send requests: `grants = ["http:HOST"]`. Default none.
     pub http: Vec<HttpGrant>,
@@ -56,13 +56,24 @@ pub struct HttpGrant {
     pub private: bool,
 }
 
+/// What no grant may touch.
+#[derive(Clone, Debug, Default)]
+pub struct Taken {
+    /// Directories and files: those of the server, and what other tenants were granted.
+    pub directories: Vec<PathBuf>,
+    /// The server's own store, if it is in a bucket.
+    pub store: Option<StoreUrl>,
+    /// What other tenants were granted.
+    pub objects: Vec<ObjectGrant>,
+}
+
 impl TenantGrants {
-    /// Says what is wrong with them. `forbidden`: directories that no grant may touch, such as that of the store.
+    /// Says what is wrong with them.
     ///
     /// # Errors
     ///
     /// A clause that names the entry.
-    pub fn check(&self, forbidden: &[PathBuf]) -> Result<(), String> {
+    pub fn check(&self, taken: &Taken) -> Result<(), String> {
         let lengths =
             [("objects", self.objects.len()), ("environment", self.environment.len()), ("http", self.http.len())];
         for (name, entries) in lengths {
@@ -71,10 +82,10 @@ impl TenantGrants {
             }
         }
         if let Some(directory) = &self.directory {
-            check_directory(directory, forbidden)?;
+            check_directory(directory, &taken.directories)?;
         }
         for grant in &self.objects {
-            grant.place().map_err(|fault| format!("objects: {:?} {fault}", grant.url))?;
+            grant.check(taken).map_err(|fault| format!("objects: {:?} {fault}", grant.url))?;
         }
         for (name, value) in &self.environment {
             if name.is_empty() || name.len() + value.len() > TEXT_BYTES_MAX || name.contains(['=', '\0']) {
@@ -122,6 +133,23 @@ impl ObjectGrant {
             return Err("is a folder of the server: grant a `directory` and use the `file` sink".into());
         }
         Ok(url)
+    }
+
+    fn check(&self, taken: &Taken) -> Result<(), String> {
+        let place = self.place()?;
+        // Whatever the options say: those of the server may come from its environment.
+        if taken.store.as_ref().is_some_and(|store| store.overlaps(&place)) {
+            return Err("overlaps the store of the server, where the state of all tenants lies".into());
+        }
+        let is_same = |other: &&Self| {
+            let at = |grant: &Self, option: &str| grant.options.get(option).cloned();
+            other.place().is_ok_and(|other| other.overlaps(&place))
+                && ["endpoint", "account"].iter().all(|option| at(self, option) == at(other, option))
+        };
+        match taken.objects.iter().find(is_same) {
+            Some(other) => Err(format!("overlaps {:?}, which another tenant was granted", other.url)),
+            None => Ok(()),
+        }
     }
 }
 
@@ -189,12 +217,15 @@ mod tests {
     fn a_directory_may_not_touch_what_is_not_the_tenants() {
         let root = tempfile::tempdir().expect("a folder");
         let (store, mine) = (root.path().join("store"), root.path().join("mine"));
+        let file = root.path().join("secret/token");
+        std::fs::create_dir_all(root.path().join("secret")).expect("it is made");
+        std::fs::write(&file, "token").expect("it is written");
         std::fs::create_dir_all(store.join("below")).expect("it is made");
         std::fs::create_dir_all(&mine).expect("it is made");
         std::os::unix::fs::symlink(&store, root.path().join("link")).expect("it is made");
         let check = |directory: PathBuf| {
             let grants = TenantGrants { directory: Some(directory), ..TenantGrants::default() };
-            grants.check(std::slice::from_ref(&store))
+            grants.check(&Taken { directories: vec![store.clone(), file.clone()], ..Taken::default() })
         };
         assert_eq!(check(mine), Ok(()));
         for wrong in [
@@ -202,6 +233,7 @@ mod tests {
             store.join("below"),
             root.path().to_owned(),
             root.path().join("link"),
+            root.path().join("secret"),
             PathBuf::from("/"),
             PathBuf::from("relative"),
             root.path().join("missing"),
@@ -211,17 +243,40 @@ mod tests {
     }
 
     #[test]
+    fn an_object_grant_may_not_touch_the_store_nor_what_is_anothers() {
+        let theirs = |options: &[(&str, &str)]| {
+            let options = options.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+            vec![ObjectGrant { url: "s3://theirs/a".into(), options }]
+        };
+        let taken =
+            Taken { store: StoreUrl::parse("s3://state/weir").ok(), objects: theirs(&[]), directories: Vec::new() };
+        for (url, is_free) in [
+            ("s3://state", false),
+            ("s3://state/weir/tenants", false),
+            ("s3://state/weird", true),
+            ("gs://state/weir", true),
+            ("s3://theirs", false),
+            ("s3://theirs/a/b", false),
+            ("s3://theirs/b", true),
+        ] {
+            assert_eq!(grants(url).check(&taken).is_ok(), is_free, "{url}");
+        }
+        let elsewhere = Taken { objects: theirs(&[("endpoint", "http://elsewhere")]), ..Taken::default() };
+        assert_eq!(grants("s3://theirs/a").check(&elsewhere), Ok(()));
+    }
+
+    #[test]
     fn entries_that_mean_nothing_are_refused_by_name() {
-        assert!(grants("file:///etc").check(&[]).is_err());
-        assert!(grants("nonsense").check(&[]).is_err());
+        assert!(grants("file:///etc").check(&Taken::default()).is_err());
+        assert!(grants("nonsense").check(&Taken::default()).is_err());
         for host in ["", "a/b", "a:b", "*.", "user@host", "a*b.example.com"] {
             let http = vec![HttpGrant { host: host.into(), private: false }];
-            let fault = TenantGrants { http, ..TenantGrants::default() }.check(&[]).expect_err(host);
+            let fault = TenantGrants { http, ..TenantGrants::default() }.check(&Taken::default()).expect_err(host);
             assert!(fault.contains("http:"), "{fault}");
         }
         for host in ["example.com", "example.com:8080", "*.example.com", "127.0.0.1:1"] {
             let http = vec![HttpGrant { host: host.into(), private: false }];
-            assert_eq!(TenantGrants { http, ..TenantGrants::default() }.check(&[]), Ok(()));
+            assert_eq!(TenantGrants { http, ..TenantGrants::default() }.check(&Taken::default()), Ok(()));
         }
     }
 }
