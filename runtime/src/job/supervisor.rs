@@ -403,6 +403,7 @@ async fn work(
     match &restore {
         Some(manifest) => {
             tracing::info!(job = job.spec.name, generation = %run.generation(), epoch = %manifest.epoch, "restored");
+            job.metrics.epoch.store(manifest.epoch.0, Relaxed);
             for node in fit.iter().flat_map(|fit| &fit.nodes).filter(|node| node.verdict != Fate::Kept) {
                 tracing::info!(node = node.node, reason = node.reason, "its state is {}", node.verdict.word());
             }
